@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metric
+
+// Column is one series over a range of time, as stores hand it to queries.
+// Slices with one element a sample are of equal length. A column is read
+// only and may be shared.
+type Column struct {
+	Desc   *Desc
+	Labels []string // label values, in the order of Desc.Keys
+	Time   []int64  // Unix nanoseconds, strictly ascending
+	Start  []int64  // the start that held at each sample, Unix nanoseconds
+	Word   []uint64 // the word of a counter or gauge; nil for histograms
+	// Runs numbers the uninterrupted stretches: a sample whose number
+	// differs from the one before follows a gap in which the series did not
+	// exist, so no rate may be taken across.
+	Runs []uint32
+
+	// A histogram's sample i adds the steps Step[End[i-1]:End[i]] to the
+	// buckets of sample i-1 (the first to none). After a reset the steps
+	// take every bucket to its new count, so a step may be negative.
+	Step []Step
+	End  []int
+}
+
+// Step is a change of one bucket from one sample to the next.
+type Step struct {
+	Bucket int32
+	Add    int64
+}
