@@ -11,10 +11,9 @@ type Column struct {
 	Time   []int64  // Unix nanoseconds, strictly ascending
 	Start  []int64  // the start that held at each sample, Unix nanoseconds
 	Word   []uint64 // the word of a counter or gauge; nil for histograms
-	// Runs numbers the uninterrupted stretches: a sample whose number
-	// differs from the one before follows a gap in which the series did not
-	// exist, so no rate may be taken across.
-	Runs []uint32
+	// Gone are the ticks at which the series was found to have ended (the
+	// first tick of its source without it), ascending. Queries end it there.
+	Gone []int64
 
 	// A histogram's sample i adds the steps Step[End[i-1]:End[i]] to the
 	// buckets of sample i-1 (the first to none). After a reset the steps
