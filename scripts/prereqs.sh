@@ -1,0 +1,125 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what a target needs, and only what is missing: prereqs.sh run|test.
+# Needs root only when something has to be installed. Debian 12 and up, or an
+# Ubuntu with the same packages.
+set -eu
+cd "$(dirname "$0")/.."
+
+missing=
+need() { # command package
+	command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
+}
+need_file() { # file package
+	[ -e "$1" ] || missing="$missing $2"
+}
+as_root() {
+	if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+refreshed=
+refresh() { # the package lists, once
+	[ -n "$refreshed" ] || as_root apt-get update -qq
+	refreshed=1
+}
+install_missing() {
+	[ -n "$missing" ] || return 0
+	echo "installing:$missing"
+	refresh
+	# shellcheck disable=SC2086
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+	missing=
+}
+
+go_is_new_enough() {
+	command -v go >/dev/null 2>&1 || return 1
+	v=$(go env GOVERSION | sed 's/^go//')
+	[ "$(printf '%s\n1.26\n' "$v" | sort -V | head -n 1)" = 1.26 ]
+}
+if ! go_is_new_enough; then
+	echo "prereqs: Go 1.26 or newer is needed and was not found." >&2
+	echo "prereqs: install it from https://go.dev/dl/ and put it on PATH." >&2
+	exit 1
+fi
+
+# unpack PACKAGE FILE: FILE of a Debian package at .cache/debs/FILE, without
+# installing the package (prometheus would start a server, a kernel would go
+# into the boot menu).
+unpack() {
+	[ ! -e ".cache/debs/$2" ] || return 0
+	refresh
+	mkdir -p .cache/debs .cache/download
+	(cd .cache/download && apt-get -qq -o APT::Sandbox::User=root download "$1")
+	dpkg -x .cache/download/"$1"_*.deb .cache/debs
+	rm -r .cache/download
+}
+
+# kernel SERIES: Debian's newest cloud kernel of that series, as
+# .cache/kernels/SERIES-amd64.
+kernel() {
+	[ ! -e ".cache/kernels/$1-amd64" ] || return 0
+	refresh
+	package=$(apt-cache search --names-only "^linux-image-$1[.].*-cloud-amd64\$" |
+		cut -d ' ' -f 1 | grep -v unsigned | sort -V | tail -n 1)
+	if [ -z "$package" ]; then
+		echo "prereqs: no linux-image-$1.*-cloud-amd64 in the package lists; Debian 12 with its security archive has it" >&2
+		exit 1
+	fi
+	mkdir -p .cache/kernels .cache/download
+	(cd .cache/download && apt-get -qq -o APT::Sandbox::User=root download "$package")
+	dpkg -x .cache/download/linux-image-*.deb .cache/download/tree
+	mv .cache/download/tree/boot/vmlinuz-* ".cache/kernels/$1-amd64"
+	rm -r .cache/download
+}
+
+# kernel_arm64 SERIES: the same for arm64, with package lists of its own.
+kernel_arm64() {
+	[ ! -e ".cache/kernels/$1-arm64" ] || return 0
+	lists=$PWD/.cache/download/lists
+	mkdir -p "$lists/partial" .cache/kernels
+	apt_arm64() { apt-get -qq -o APT::Sandbox::User=root -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::Lists="$lists" "$@"; }
+	apt_arm64 update
+	package=$(apt-cache -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::Lists="$lists" \
+		search --names-only "^linux-image-$1[.].*-cloud-arm64\$" | cut -d ' ' -f 1 | grep -v unsigned | sort -V | tail -n 1)
+	(cd .cache/download && apt_arm64 download "$package")
+	dpkg -x .cache/download/linux-image-*.deb .cache/download/tree
+	mv .cache/download/tree/boot/vmlinuz-* ".cache/kernels/$1-arm64"
+	rm -r .cache/download
+}
+
+case "${1:-}" in
+run)
+	;;
+generate)
+	need clang-22 clang-22
+	need llvm-strip-22 llvm-22
+	need_file /usr/include/bpf/bpf_helpers.h libbpf-dev
+	need_file /usr/include/linux/bpf.h linux-libc-dev
+	install_missing
+	;;
+test)
+	need gcc gcc # the race detector links with it
+	need_file /usr/include/stdio.h libc6-dev
+	need chromium chromium
+	need setpriv util-linux
+	install_missing
+	unpack prometheus usr/bin/promtool
+	"$0" generate
+	"$0" kernels
+	;;
+kernels)
+	need qemu-system-x86_64 qemu-system-x86
+	install_missing
+	kernel 6.1
+	kernel 6.12
+	;;
+arm64)
+	need qemu-system-aarch64 qemu-system-arm
+	install_missing
+	kernel_arm64 6.1
+	;;
+*)
+	echo "usage: prereqs.sh run|generate|test|kernels|arm64" >&2
+	exit 2
+	;;
+esac

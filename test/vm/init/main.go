@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command init is the only process of the test virtual machine: it mounts
+// what a Linux has, runs every test binary under /t with its own folder as
+// working directory, says how each ended and powers off.
+//
+// It is not for any other machine.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+type mount struct{ kind, target, data string }
+
+// cgroupMounts gives the virtual machine the cgroup hierarchy that the kernel
+// command line names: unified (the default) or v1.
+func cgroupMounts(cmdline string) []mount {
+	if strings.Contains(cmdline, "rezolus.cgroup=v1") {
+		return []mount{
+			{"tmpfs", "/sys/fs/cgroup", ""},
+			{"cgroup", "/sys/fs/cgroup/cpu,cpuacct", "cpu,cpuacct"},
+			{"cgroup2", "/sys/fs/cgroup/unified", ""},
+		}
+	}
+	return []mount{{"cgroup2", "/sys/fs/cgroup", ""}}
+}
+
+func main() {
+	mountAll([]mount{
+		{"proc", "/proc", ""}, {"sysfs", "/sys", ""}, {"devtmpfs", "/dev", ""},
+		{"tmpfs", "/tmp", ""}, {"tmpfs", "/run", ""},
+	})
+	cmdline, _ := os.ReadFile("/proc/cmdline")
+	mountAll(cgroupMounts(string(cmdline)))
+	if err := loopbackUp(); err != nil {
+		fmt.Println("VM-NOTE loopback:", err)
+	}
+	binaries, _ := filepath.Glob("/t/*/run.test")
+	for _, binary := range binaries {
+		fmt.Printf("VM-RUN %s\n", filepath.Base(filepath.Dir(binary)))
+		fmt.Printf("VM-EXIT %s %d\n", filepath.Base(filepath.Dir(binary)), run(binary))
+	}
+	fmt.Println("VM-END")
+	unix.Sync()
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
+		fmt.Println("VM-NOTE power off:", err)
+	}
+	select {}
+}
+
+func mountAll(mounts []mount) {
+	for _, m := range mounts {
+		if err := os.MkdirAll(m.target, 0o755); err != nil {
+			fmt.Println("VM-NOTE", err)
+		}
+		if err := unix.Mount(m.kind, m.target, m.kind, 0, m.data); err != nil && !errors.Is(err, unix.EBUSY) {
+			fmt.Printf("VM-NOTE mount %s on %s: %v\n", m.kind, m.target, err)
+		}
+	}
+}
+
+// run starts a test binary and reaps whatever else dies meanwhile: process 1
+// inherits every orphan.
+func run(binary string) int {
+	cmd := exec.Command(binary, "-test.v", "-test.timeout=20m")
+	cmd.Dir = filepath.Dir(binary)
+	cmd.Env = []string{"PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp", "REZOLUS_VM=1"}
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+	if err := cmd.Start(); err != nil {
+		fmt.Println("VM-NOTE", err)
+		return 126
+	}
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if err != nil && err != syscall.EINTR {
+			fmt.Println("VM-NOTE wait:", err)
+			return 125
+		}
+		if pid == cmd.Process.Pid {
+			if status.Signaled() {
+				return 128 + int(status.Signal())
+			}
+			return status.ExitStatus()
+		}
+	}
+}
+
+func loopbackUp() error {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq(lo.Name)
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+}
