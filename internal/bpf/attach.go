@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// attached is a hook with the program that was attached, or with the reasons
+// why none could be.
+type attached struct {
+	hook
+	program *ebpf.Program
+	link    link.Link // nil: no rung held
+	section string    // of the rung that holds
+	tried   []Attempt // rungs that did not
+}
+
+// Attempt is a rung of the ladder that did not hold.
+type Attempt struct {
+	Hook   string `json:"hook"`
+	Reason string `json:"reason"`
+	// Unsupported: this kernel cannot, whoever asks. Otherwise it may be a
+	// defect or a missing right.
+	Unsupported bool `json:"unsupported"`
+}
+
+// attach tries the hook's rungs, best first.
+func (p *Probe) attach(h hook, spec *ebpf.CollectionSpec, opts Options) *attached {
+	a := &attached{hook: h}
+	for _, rung := range h.rungs {
+		err := p.try(a, rung, spec, opts)
+		if err == nil {
+			return a
+		}
+		a.tried = append(a.tried, Attempt{rung.SectionName, explain(err), unsupported(err)})
+	}
+	return a
+}
+
+func (p *Probe) try(a *attached, rung *ebpf.ProgramSpec, spec *ebpf.CollectionSpec, opts Options) error {
+	kind, _, _ := strings.Cut(rung.SectionName, "/")
+	if needsKernelBTF(kind) && !opts.Host.KernelBTF {
+		return fmt.Errorf("%w: the kernel has no BTF of its own (CONFIG_DEBUG_INFO_BTF)", ebpf.ErrNotSupported)
+	}
+	if kind == "tp" || kind == "tracepoint" || strings.HasPrefix(kind, "k") {
+		mountTracefs()
+	}
+	program, err := p.loadProgram(spec, rung.Name, opts)
+	if err != nil {
+		return err
+	}
+	l, err := attachProgram(kind, rung.AttachTo, program)
+	if err != nil {
+		program.Close()
+		return fmt.Errorf("attach: %w", err)
+	}
+	a.program, a.link, a.section = program, l, rung.SectionName
+	return nil
+}
+
+// needsKernelBTF tells for which kinds the kernel itself must know the types.
+// tp_btf and fentry came with Linux 5.5.
+func needsKernelBTF(kind string) bool {
+	return kind == "tp_btf" || kind == "fentry" || kind == "fexit"
+}
+
+func attachProgram(kind, to string, program *ebpf.Program) (link.Link, error) {
+	switch kind {
+	case "tp_btf", "fentry", "fexit":
+		return link.AttachTracing(link.TracingOptions{Program: program})
+	case "raw_tp", "raw_tracepoint":
+		return link.AttachRawTracepoint(link.RawTracepointOptions{Name: to, Program: program})
+	case "tp", "tracepoint":
+		group, name, _ := strings.Cut(to, "/")
+		return link.Tracepoint(group, name, program, nil)
+	case "kprobe":
+		return link.Kprobe(to, program, nil)
+	case "kretprobe":
+		return link.Kretprobe(to, program, nil)
+	}
+	return nil, fmt.Errorf("no way to attach %s", kind)
+}
+
+// mountTracefs mounts tracefs where nobody has: classic tracepoints and
+// kprobes are named by files in it. Where it cannot be mounted the attach
+// fails and says so.
+func mountTracefs() {
+	const at = "/sys/kernel/tracing"
+	if _, err := os.Stat(at + "/events"); err == nil {
+		return
+	}
+	_ = unix.Mount("tracefs", at, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// unsupported tells whether the kernel cannot do it for anybody.
+func unsupported(err error) bool {
+	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOENT) || errors.Is(err, os.ErrNotExist) ||
+		errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
+		// To root, a refusal is the kernel's: kernel_lockdown(7).
+		errors.Is(err, unix.EPERM) && os.Geteuid() == 0
+}
+
+// explain is an error in one line, with what to do about it.
+func explain(err error) string {
+	var verifier *ebpf.VerifierError
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	switch {
+	case errors.As(err, &verifier) && len(verifier.Log) > 0 && !errors.Is(err, unix.EPERM):
+		return fmt.Sprintf("the verifier refuses it: %s", strings.TrimSpace(verifier.Log[max(0, len(verifier.Log)-2)]))
+	case errors.Is(err, unix.EPERM) && os.Geteuid() != 0:
+		return "not permitted; run as root, or with CAP_BPF and CAP_PERFMON"
+	case errors.Is(err, unix.EPERM):
+		return "the kernel forbids it even to root (lockdown, or kprobes and trampolines not built in)"
+	}
+	return text
+}
+
+func (a *attached) close() error {
+	var errs []error
+	if a.link != nil {
+		errs = append(errs, a.link.Close())
+	}
+	if a.program != nil {
+		errs = append(errs, a.program.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"runtime"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Host is what the probes must know of the machine they are loaded on.
+type Host struct {
+	Possible  int          // CPUs that can ever be there: banks
+	Online    []int        // CPUs that get series, ascending
+	Mono      func() int64 // CLOCK_MONOTONIC in nanoseconds
+	Wall      func() int64 // Unix nanoseconds
+	KernelBTF bool         // the kernel has BTF of its own: tp_btf and fentry can be tried
+	BTF       *btf.Spec    // BTF of this kernel from a file, where it has none; else nil
+}
+
+// Options say how a probe is loaded.
+type Options struct {
+	Host    Host
+	Enabled func(sampler string) bool
+	Cgroups *CgroupSource // for banks of cgroups; nil: such a probe fails to load
+	Cache   *btf.Cache    // shared between probes, so that the kernel's BTF is decoded once
+}
+
+// Probe is an object that runs.
+type Probe struct {
+	object  *Object
+	enabled map[string]bool // samplers that are on
+	maps    map[string]*ebpf.Map
+	owned   []*ebpf.Map
+	hooks   []*attached
+	source  *Source // nil when nothing publishes
+}
+
+// Load makes the maps, loads the programs of the samplers that are on and
+// attaches them. A hook that cannot be had is no error of Load: the samplers
+// that need it publish nothing and Status says why.
+func (o *Object) Load(opts Options) (*Probe, error) {
+	p := &Probe{object: o, enabled: map[string]bool{}, maps: map[string]*ebpf.Map{}}
+	for _, s := range o.Samplers() {
+		p.enabled[s] = opts.Enabled == nil || opts.Enabled(s)
+	}
+	if err := p.load(opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("load probe %s: %w", o.Name, err), p.Close())
+	}
+	return p, nil
+}
+
+func (p *Probe) load(opts Options) error {
+	spec := p.object.spec.Copy()
+	if err := p.configure(spec, opts); err != nil {
+		return err
+	}
+	if err := p.makeMaps(spec, opts); err != nil {
+		return err
+	}
+	for _, h := range p.object.hooks {
+		if slices.ContainsFunc(h.needs, func(s string) bool { return p.enabled[s] }) {
+			p.hooks = append(p.hooks, p.attach(h, spec, opts))
+		}
+	}
+	var on []*bankSpec
+	for _, b := range p.object.banks {
+		if live := b.of(p.publishes); live != nil {
+			on = append(on, live)
+		}
+	}
+	return p.mapBanks(on, opts)
+}
+
+// publishes tells whether a sampler is on and has every hook it needs.
+func (p *Probe) publishes(sampler string) bool {
+	return p.enabled[sampler] && !slices.ContainsFunc(p.hooks, func(a *attached) bool {
+		return a.link == nil && slices.Contains(a.needs, sampler)
+	})
+}
+
+// of is the bank with only the members whose samplers publish, or nil.
+func (b *bankSpec) of(publishes func(string) bool) *bankSpec {
+	live := *b
+	live.members = slices.DeleteFunc(slices.Clone(b.members), func(m member) bool { return !publishes(m.desc.Sampler) })
+	if len(live.members) == 0 {
+		return nil
+	}
+	return &live
+}
+
+// configure sets the constants and the sizes of maps to what the host has.
+func (p *Probe) configure(spec *ebpf.CollectionSpec, opts Options) error {
+	set := map[string]any{"rz_arm64": runtime.GOARCH == "arm64"}
+	for s, on := range p.enabled {
+		set["sampler_"+s] = on
+	}
+	if opts.Cgroups != nil {
+		opts.Cgroups.constants(set)
+	}
+	for name, value := range set {
+		if v := spec.Variables[name]; v != nil {
+			if err := v.Set(value); err != nil {
+				return fmt.Errorf("set constant %s: %w", name, err)
+			}
+		}
+	}
+	for _, m := range spec.Maps {
+		switch {
+		case slices.Contains(m.Tags, "bank:cpu"), slices.Contains(m.Tags, "size:cpus"):
+			m.MaxEntries = uint32(opts.Host.Possible)
+		case slices.Contains(m.Tags, "bank:cgroup"):
+			if opts.Cgroups == nil {
+				return fmt.Errorf("map %s has banks of cgroups, and cgroups are not tracked", m.Name)
+			}
+			m.MaxEntries = uint32(opts.Cgroups.entries())
+		}
+	}
+	return nil
+}
+
+// makeMaps makes the banks before any program, so that all programs share
+// them, and the table of cgroups replaces the object's own.
+func (p *Probe) makeMaps(spec *ebpf.CollectionSpec, opts Options) error {
+	if m := spec.Maps[cgroupTableName]; m != nil {
+		if opts.Cgroups == nil {
+			return errors.New("it looks up cgroups, and cgroups are not tracked")
+		}
+		m.MaxEntries = opts.Cgroups.table.MaxEntries()
+		p.maps[cgroupTableName] = opts.Cgroups.table
+	}
+	for _, b := range p.object.banks {
+		if err := p.makeMap(spec.Maps[b.name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Probe) makeMap(spec *ebpf.MapSpec) error {
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return fmt.Errorf("make map %s of %d x %d bytes: %w", spec.Name, spec.MaxEntries, spec.ValueSize, err)
+	}
+	p.maps[spec.Name] = m
+	p.owned = append(p.owned, m)
+	return nil
+}
+
+// only is the part of a collection that one program uses.
+func only(spec *ebpf.CollectionSpec, program string) *ebpf.CollectionSpec {
+	part := spec.Copy()
+	part.Programs = map[string]*ebpf.ProgramSpec{program: part.Programs[program]}
+	used := map[string]bool{}
+	for _, ins := range part.Programs[program].Instructions {
+		if ins.IsLoadFromMap() {
+			used[ins.Reference()] = true
+		}
+	}
+	for name := range part.Maps {
+		if !used[name] {
+			delete(part.Maps, name)
+		}
+	}
+	for name, v := range part.Variables {
+		if !used[v.SectionName] {
+			delete(part.Variables, name)
+		}
+	}
+	return part
+}
+
+// loadProgram loads one program with the maps the probe has so far and keeps
+// those that are new.
+func (p *Probe) loadProgram(spec *ebpf.CollectionSpec, name string, opts Options) (*ebpf.Program, error) {
+	part := only(spec, name)
+	replace := map[string]*ebpf.Map{}
+	for m := range part.Maps {
+		if have := p.maps[m]; have != nil {
+			replace[m] = have
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(part, ebpf.CollectionOptions{
+		Programs:        ebpf.ProgramOptions{KernelTypes: opts.Host.BTF},
+		MapReplacements: replace,
+		Cache:           opts.Cache,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for m := range part.Maps {
+		if replace[m] == nil {
+			p.maps[m] = c.Maps[m]
+			p.owned = append(p.owned, c.Maps[m])
+			delete(c.Maps, m)
+		}
+	}
+	program := c.DetachProgram(name)
+	c.Close()
+	return program, nil
+}
+
+// instructionCount is the number of instructions the kernel runs, after the
+// verifier removed what the constants switched off; 0 where it does not say.
+func instructionCount(program *ebpf.Program) int {
+	info, err := program.Info()
+	if err != nil {
+		return 0
+	}
+	size, err := info.TranslatedSize()
+	if err != nil {
+		return 0
+	}
+	return size / asm.InstructionSize
+}
+
+// kernelBytes is the memory of the probe's maps and programs, as the kernel
+// accounts it.
+func (p *Probe) kernelBytes() uint64 {
+	var sum uint64
+	for _, m := range p.owned {
+		sum += mapBytes(m)
+	}
+	for _, h := range p.hooks {
+		if h.program == nil {
+			continue
+		}
+		if info, err := h.program.Info(); err == nil {
+			n, _ := info.Memlock()
+			sum += n
+		}
+	}
+	return sum
+}
+
+func mapBytes(m *ebpf.Map) uint64 {
+	info, err := m.Info()
+	if err != nil {
+		return 0
+	}
+	n, _ := info.Memlock()
+	return n
+}
+
+// Close detaches the programs and frees the maps.
+func (p *Probe) Close() error {
+	var errs []error
+	for _, h := range p.hooks {
+		errs = append(errs, h.close())
+	}
+	if p.source != nil {
+		errs = append(errs, p.source.Close())
+	}
+	for _, m := range p.owned {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// powerOfTwo is the smallest power of two that is not below n.
+func powerOfTwo(n int) int {
+	if n <= 1 {
+		return 1
+	}
+	return 1 << bits.Len(uint(n-1))
+}

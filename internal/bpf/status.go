@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// State is how a sampler or a program fares.
+type State string
+
+// The states. Degraded is for a sampler that publishes less than it could,
+// Failed for one that a fix of rights, configuration or code would bring back.
+const (
+	Healthy     State = "healthy"
+	Degraded    State = "degraded"
+	Unsupported State = "unsupported"
+	Failed      State = "failed"
+	Disabled    State = "disabled"
+)
+
+// SamplerStatus is how one sampler of a probe fares.
+type SamplerStatus struct {
+	Name     string          `json:"name"`
+	State    State           `json:"state"`
+	Reason   string          `json:"reason,omitempty"`
+	Programs []ProgramStatus `json:"programs,omitempty"`
+}
+
+// ProgramStatus is one hook of a probe: what runs there and what it costs.
+type ProgramStatus struct {
+	Name         string    `json:"name"`
+	Hook         string    `json:"hook,omitempty"` // the section of the program that is attached
+	State        State     `json:"state"`
+	Tried        []Attempt `json:"tried,omitempty"` // better rungs that did not hold
+	Instructions int       `json:"instructions,omitempty"`
+	// RunCount and RunTimeNs are counted by the kernel only while somebody
+	// asks (Measure, or sysctl kernel.bpf_stats_enabled).
+	RunCount  uint64 `json:"run_count"`
+	RunTimeNs uint64 `json:"run_time_ns"`
+	// Missed is how often the kernel did not run the program because
+	// another one ran on that CPU (Linux 5.12).
+	Missed uint64 `json:"missed"`
+}
+
+// Status is how the samplers of the probe fare, sorted by name.
+func (p *Probe) Status() []SamplerStatus {
+	var all []SamplerStatus
+	for _, name := range p.object.Samplers() {
+		s := SamplerStatus{Name: name, State: Healthy}
+		if !p.enabled[name] {
+			s.State, s.Reason = Disabled, "switched off in the configuration"
+			all = append(all, s)
+			continue
+		}
+		for _, a := range p.hooks {
+			if slices.Contains(a.needs, name) {
+				s.Programs = append(s.Programs, a.status())
+			}
+		}
+		s.judge()
+		all = append(all, s)
+	}
+	return all
+}
+
+// judge is the sampler's state from its programs': it needs them all.
+func (s *SamplerStatus) judge() {
+	var reasons []string
+	for _, p := range s.Programs {
+		if p.State == Healthy {
+			continue
+		}
+		if s.State != Failed {
+			s.State = p.State
+		}
+		var tried []string
+		for _, t := range p.Tried {
+			tried = append(tried, t.Hook+": "+t.Reason)
+		}
+		reasons = append(reasons, strings.Join(tried, "; "))
+	}
+	s.Reason = strings.Join(reasons, "; ")
+}
+
+func (a *attached) status() ProgramStatus {
+	s := ProgramStatus{Name: a.name, Hook: a.section, State: Healthy, Tried: a.tried}
+	if a.link == nil {
+		s.State = Unsupported
+		for _, t := range a.tried {
+			if !t.Unsupported {
+				s.State = Failed
+			}
+		}
+		return s
+	}
+	s.Instructions = instructionCount(a.program)
+	if stats, err := a.program.Stats(); err == nil {
+		s.RunCount, s.RunTimeNs, s.Missed = stats.RunCount, uint64(stats.Runtime.Nanoseconds()), stats.RecursionMisses
+	}
+	return s
+}
+
+// Cost is what the programs of a probe have cost.
+type Cost struct {
+	Program     string
+	Runs, RunNs uint64
+}
+
+// Costs appends the cost of each attached program. Both figures grow only
+// while the kernel measures.
+func (p *Probe) Costs(to []Cost) []Cost {
+	for _, a := range p.hooks {
+		if a.link == nil {
+			continue
+		}
+		if stats, err := a.program.Stats(); err == nil {
+			to = append(to, Cost{a.name, stats.RunCount, uint64(stats.Runtime.Nanoseconds())})
+		}
+	}
+	return to
+}
+
+// Name is the object's name.
+func (p *Probe) Name() string { return p.object.Name }
+
+// KernelBytes is the kernel memory of the probe's maps and programs.
+func (p *Probe) KernelBytes() uint64 { return p.kernelBytes() }
+
+// Measure has the kernel count and time every BPF program until the result is
+// closed (BPF_ENABLE_STATS, Linux 5.8). It costs some 20 ns a run.
+func Measure() (io.Closer, error) { return ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME)) }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"rezolus/internal/hist"
+	"rezolus/internal/metric"
+)
+
+// bankSpec is a map whose value struct holds metrics.
+type bankSpec struct {
+	name      string
+	perCgroup bool // else one value a CPU
+	stride    int  // bytes from one value to the next
+	members   []member
+}
+
+// member is one metric of a bank: words words from byte offset on, in the
+// order of combos, each combo one series.
+type member struct {
+	desc   *metric.Desc
+	offset int
+	words  int
+	keys   []string   // of its own labels, outermost first
+	combos [][]string // values of keys, in memory order
+	perCPU bool
+	lost   bool
+}
+
+// parseBank reads the bank that a map is, or nil when it is none.
+func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
+	b := &bankSpec{name: m.Name}
+	switch {
+	case slices.Contains(m.Tags, "bank:cpu"):
+	case slices.Contains(m.Tags, "bank:cgroup"):
+		b.perCgroup = true
+	default:
+		return nil, nil
+	}
+	value, ok := m.Value.(*btf.Struct)
+	if !ok || m.Type != ebpf.Array {
+		return nil, errors.New("a bank is an array map with a struct as value")
+	}
+	b.stride = (int(m.ValueSize) + 7) &^ 7 // as kernel/bpf/arraymap.c rounds it
+	for _, f := range value.Members {
+		if len(f.Tags) == 0 {
+			continue
+		}
+		e, err := parseMember(f, b.perCgroup)
+		if err != nil {
+			return nil, fmt.Errorf("member %s: %w", f.Name, err)
+		}
+		b.members = append(b.members, e)
+	}
+	if len(b.members) == 0 {
+		return nil, errors.New("a bank without a metric")
+	}
+	return b, nil
+}
+
+func parseMember(f btf.Member, perCgroup bool) (member, error) {
+	e := member{desc: &metric.Desc{}, offset: int(f.Offset.Bytes()), combos: [][]string{{}}}
+	dims, word := dimensions(f.Type)
+	if size, err := btf.Sizeof(word); err != nil || size != 8 {
+		return e, errors.New("a metric is made of u64 words")
+	}
+	for _, tag := range f.Tags {
+		key, value, _ := strings.Cut(tag, ":")
+		if err := e.tag(key, value); err != nil {
+			return e, err
+		}
+	}
+	if e.desc.Name == "" || e.desc.Kind == 0 || e.desc.Sampler == "" {
+		return e, errors.New("tags without metric, kind or sampler")
+	}
+	if e.perCPU && perCgroup {
+		return e, errors.New("per CPU in a bank of cgroups")
+	}
+	e.desc.Keys = slices.Clone(e.keys)
+	if e.perCPU {
+		e.desc.Keys = append(e.desc.Keys, "id")
+	}
+	if perCgroup {
+		e.desc.Keys = append(e.desc.Keys, "name")
+	}
+	slices.Sort(e.desc.Keys)
+	return e, e.checkDimensions(dims)
+}
+
+// tag applies one tag. Labels come in the order of the source.
+func (e *member) tag(key, value string) error {
+	d := e.desc
+	switch key {
+	case "metric":
+		d.Name = value
+	case "sampler":
+		d.Sampler = value
+	case "unit":
+		d.Unit = metric.Unit(value)
+	case "help":
+		d.Help = value
+	case "lost":
+		e.lost = true
+	case "per":
+		if value != "cpu" {
+			return fmt.Errorf("per:%s; only per:cpu is known", value)
+		}
+		e.perCPU = true
+	case "kind":
+		return e.kind(value)
+	case "label":
+		return e.label(value)
+	default:
+		return fmt.Errorf("unknown tag %q", key)
+	}
+	return nil
+}
+
+func (e *member) kind(value string) error {
+	if value == "counter" {
+		e.desc.Kind = metric.Counter
+		return nil
+	}
+	power, ok := strings.CutPrefix(value, "histogram/")
+	n, err := strconv.ParseUint(power, 10, 8)
+	if !ok || err != nil || !hist.Power(n).Valid() {
+		return fmt.Errorf("kind:%s; want counter or histogram/2 to histogram/7", value)
+	}
+	e.desc.Kind, e.desc.Power = metric.Histogram, hist.Power(n)
+	return nil
+}
+
+func (e *member) label(value string) error {
+	key, values, ok := strings.Cut(value, "=")
+	if !ok || key == "" || key == "id" || key == "name" {
+		return fmt.Errorf("label:%s; want label:KEY=V1|V2, and id and name are for CPUs and cgroups", value)
+	}
+	e.keys = append(e.keys, key)
+	var combos [][]string
+	for _, c := range e.combos {
+		for v := range strings.SplitSeq(values, "|") {
+			combos = append(combos, append(slices.Clone(c), v))
+		}
+	}
+	e.combos = combos
+	return nil
+}
+
+// dimensions takes the arrays off a type.
+func dimensions(t btf.Type) (dims []int, word btf.Type) {
+	for {
+		a, ok := btf.UnderlyingType(t).(*btf.Array)
+		if !ok {
+			return dims, btf.UnderlyingType(t)
+		}
+		dims = append(dims, int(a.Nelems))
+		t = a.Type
+	}
+}
+
+// checkDimensions holds the member's size against its labels and kind.
+func (e *member) checkDimensions(dims []int) error {
+	e.words = 1
+	for _, n := range dims {
+		e.words *= n
+	}
+	if want := len(e.combos) * e.desc.Words(); e.words != want {
+		return fmt.Errorf("it has %d words; its kind and labels make %d", e.words, want)
+	}
+	return nil
+}
+
+// values are the label values in the order of the description's keys, with
+// the value of the bank's own label (a CPU or a cgroup).
+func (e *member) values(combo []string, own string) []string {
+	values := make([]string, len(e.desc.Keys))
+	for i, key := range e.desc.Keys {
+		if at := slices.Index(e.keys, key); at >= 0 {
+			values[i] = combo[at]
+		} else {
+			values[i] = own
+		}
+	}
+	return values
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+
+/*
+ * sched_switch: prev loses the CPU that next gets. The scheduler keeps the
+ * times that matter itself, on the run queue's clock (sched_info): when a task
+ * was queued, when it got its CPU, what it waited before it was moved to
+ * another queue. Only when a task went to sleep must be remembered here.
+ *
+ * The tracepoint comes before the scheduler's own accounting of the switch
+ * (__schedule, context_switch), so next still has the time it was queued at.
+ * The idle task is not a task.
+ */
+#pragma once
+
+#include "task.h"
+
+/* p->a->b->c, by a plain load or, in the twins, by a helper. */
+#define ARROWS1(p, a) (p)->a
+#define ARROWS3(p, a, b, c) (p)->a->b->c
+#define READ(raw, p, a) ((raw) ? BPF_CORE_READ(p, a) : (p)->a)
+#define READ3(raw, p, a, b, c) ((raw) ? BPF_CORE_READ(p, a, b, c) : (p)->a->b->c)
+#define READ4(raw, p, a, b, c, d) ((raw) ? BPF_CORE_READ(p, a, b, c, d) : (p)->a->b->c->d)
+
+inline_ u32 task_cgroup_slot(struct task_struct *task, const bool raw)
+{
+	if (rz_cgroup_v1)
+		return cgroup_slot(READ4(raw, task, sched_task_group, css.cgroup, kn, id));
+	return cgroup_slot(READ4(raw, task, cgroups, dfl_cgrp, kn, id));
+}
+
+inline_ u64 state_of(struct task_struct *task, const bool raw)
+{
+	if (bpf_core_field_exists(struct task_struct___since_5_14, __state)) {
+		struct task_struct___since_5_14 *t = (void *)task;
+
+		return READ(raw, t, __state);
+	}
+	struct task_struct___before_5_14 *t = (void *)task;
+
+	return READ(raw, t, state);
+}
+
+inline_ struct task_state *task_state(struct task_struct *task, u32 pid, const bool create, const bool raw)
+{
+	if (!raw)
+		return bpf_task_storage_get(&task_states, task, 0, create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	struct task_state *state = bpf_map_lookup_elem(&task_states_by_pid, &pid);
+
+	if (!state && create) {
+		struct task_state none = {};
+
+		bpf_map_update_elem(&task_states_by_pid, &pid, &none, BPF_NOEXIST);
+		state = bpf_map_lookup_elem(&task_states_by_pid, &pid);
+	}
+	return state;
+}
+
+/* prev leaves the CPU: counts its stint, remembers what its return needs. */
+inline_ void leave(struct task_bank *bank, struct task_cgroup *cgroup, struct task_struct *prev, u64 now, bool voluntary,
+		   const bool raw)
+{
+	u64 arrival = READ(raw, prev, sched_info.last_arrival);
+
+	bank_add(&bank->switches[!voluntary], 1);
+	if (cgroup)
+		cgroup_add(&cgroup->switches[!voluntary], 1);
+	if (!arrival)
+		return;
+	if (now < arrival) {
+		bank_add(&bank->discarded, 1);
+		return;
+	}
+	hist_add(bank->running, now - arrival);
+	if (cgroup)
+		cgroup_add(&cgroup->running, now - arrival);
+}
+
+/* next gets the CPU: counts how long it waited, and slept before that. */
+inline_ void arrive(struct task_bank *bank, struct task_cgroup *cgroup, struct task_struct *next, struct task_state *state,
+		    u64 now, const bool raw)
+{
+	u64 queued = READ(raw, next, sched_info.last_queued), wait = 0;
+
+	if (queued) {
+		if (now < queued) {
+			bank_add(&bank->discarded, 1);
+			return;
+		}
+		wait = now - queued;
+		/* What it waited on the queues of other CPUs before it was pulled here. */
+		if (state && state->cpu)
+			wait += READ(raw, next, sched_info.run_delay) - state->run_delay;
+		hist_add(bank->latency, wait);
+		bank_add(&bank->wait, wait);
+		if (cgroup)
+			cgroup_add(&cgroup->wait, wait);
+	}
+	if (!state || !state->off_at)
+		return;
+	if (now < state->off_at + wait) {
+		bank_add(&bank->discarded, 1);
+		return;
+	}
+	u64 off = now - state->off_at - wait;
+
+	hist_add(bank->offcpu, off);
+	if (cgroup)
+		cgroup_add(&cgroup->offcpu, off);
+}
+
+/* Counts a task that ran on another CPU before this one. */
+inline_ void migrate(struct task_bank *bank, struct task_cgroup *cgroup, u32 from, u32 cpu)
+{
+	struct task_bank *left = cpu_bank(&task_banks, from);
+
+	bank_add(&bank->migrations[1], 1);
+	/* Another CPU's bank: other CPUs may be at the same word. */
+	if (left)
+		__sync_fetch_and_add(&left->migrations[0], 1);
+	if (cgroup)
+		cgroup_add(&cgroup->migrations, 1);
+}
+
+inline_ int task_switch(u64 *ctx, const bool raw)
+{
+	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
+	const bool counted = sampler_scheduler_runqueue || sampler_cpu_migrations;
+	u32 cpu = bpf_get_smp_processor_id(), prev_pid = READ(raw, prev, pid), next_pid = READ(raw, next, pid);
+	struct task_bank *bank = cpu_bank(&task_banks, cpu);
+	struct cpu_call *here = bpf_map_lookup_elem(&cpu_calls, &cpu);
+	struct task_cgroup *prev_cgroup = NULL, *next_cgroup = NULL;
+
+	if (!bank || !here)
+		return 0;
+	u64 now = READ3(raw, next, se.cfs_rq, rq, clock);
+	u64 prev_state = bpf_core_type_exists(btf_trace_sched_switch___since_5_19) ? (u32)ctx[3] : state_of(prev, raw);
+	/* The kernel's rule for nvcsw and nivcsw. */
+	bool voluntary = !ctx[0] && prev_state;
+
+	if (prev_pid) {
+		if (counted)
+			prev_cgroup = cgroup_bank(&task_cgroups, cpu, task_cgroup_slot(prev, raw));
+		if (sampler_scheduler_runqueue)
+			leave(bank, prev_cgroup, prev, now, voluntary, raw);
+		/* A dead task does not come back: nothing is left behind. */
+		if ((counted || here->call.start) && !(prev_state & TASK_DEAD)) {
+			struct task_state *state = task_state(prev, prev_pid, true, raw);
+
+			if (state) {
+				state->off_at = voluntary ? now : 0;
+				state->run_delay = READ(raw, prev, sched_info.run_delay);
+				state->cpu = cpu + 1;
+				state->call = here->call;
+			}
+		}
+	}
+	here->call.start = 0;
+	if (next_pid) {
+		struct task_state *state = task_state(next, next_pid, false, raw);
+
+		if (counted)
+			next_cgroup = cgroup_bank(&task_cgroups, cpu, task_cgroup_slot(next, raw));
+		if (sampler_scheduler_runqueue)
+			arrive(bank, next_cgroup, next, state, now, raw);
+		if (state) {
+			if (sampler_cpu_migrations && state->cpu && state->cpu != cpu + 1)
+				migrate(bank, next_cgroup, state->cpu - 1, cpu);
+			if (sampler_syscall_latency)
+				here->call = state->call;
+		}
+	}
+	return 0;
+}
