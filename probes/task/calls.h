@@ -34,11 +34,10 @@ inline_ int call_enter(u64 *ctx, const bool raw)
 	struct task_struct *task = raw ? (void *)bpf_get_current_task() : bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct task_bank *bank = cpu_bank(&task_banks, cpu);
-	struct cpu_call *here = bpf_map_lookup_elem(&cpu_calls, &cpu);
 	u64 id = ctx[1];
 	u32 op = OP_OTHER;
 
-	if (!bank || !here)
+	if (!bank)
 		return 0;
 	if (id < CALLS && !is_compat(task, raw))
 		op = syscall_class[rz_arm64][id];
@@ -52,24 +51,22 @@ inline_ int call_enter(u64 *ctx, const bool raw)
 			cgroup_add(&cgroup->calls[op], 1);
 	}
 	if (sampler_syscall_latency) {
-		here->call.op = op;
-		here->call.start = bpf_ktime_get_ns();
+		bank->call.op = op;
+		bank->call.start = bpf_ktime_get_ns();
 	}
 	return 0;
 }
 
 inline_ int call_exit(void)
 {
-	u32 cpu = bpf_get_smp_processor_id();
-	struct cpu_call *here = bpf_map_lookup_elem(&cpu_calls, &cpu);
+	struct task_bank *bank = cpu_bank(&task_banks, bpf_get_smp_processor_id());
 
-	if (!here || !here->call.start)
+	if (!bank || !bank->call.start)
 		return 0;
-	struct task_bank *bank = cpu_bank(&task_banks, cpu);
-	u64 took = bpf_ktime_get_ns() - here->call.start, op = here->call.op;
+	u64 took = bpf_ktime_get_ns() - bank->call.start, op = bank->call.op;
 
-	here->call.start = 0;
-	if (bank && op < OPS)
+	bank->call.start = 0;
+	if (op < OPS)
 		hist_add(bank->call_latency[op], took);
 	return 0;
 }

@@ -14,9 +14,7 @@
 
 #include "task.h"
 
-/* p->a->b->c, by a plain load or, in the twins, by a helper. */
-#define ARROWS1(p, a) (p)->a
-#define ARROWS3(p, a, b, c) (p)->a->b->c
+/* p->a->b->c, by plain loads or, in the twins, by a helper. */
 #define READ(raw, p, a) ((raw) ? BPF_CORE_READ(p, a) : (p)->a)
 #define READ3(raw, p, a, b, c) ((raw) ? BPF_CORE_READ(p, a, b, c) : (p)->a->b->c)
 #define READ4(raw, p, a, b, c, d) ((raw) ? BPF_CORE_READ(p, a, b, c, d) : (p)->a->b->c->d)
@@ -26,6 +24,14 @@ inline_ u32 task_cgroup_slot(struct task_struct *task, const bool raw)
 	if (rz_cgroup_v1)
 		return cgroup_slot(READ4(raw, task, sched_task_group, css.cgroup, kn, id));
 	return cgroup_slot(READ4(raw, task, cgroups, dfl_cgrp, kn, id));
+}
+
+/* Most switches stay within a cgroup: one search for both. */
+inline_ bool same_cgroup(struct task_struct *a, struct task_struct *b, const bool raw)
+{
+	if (rz_cgroup_v1)
+		return READ(raw, a, sched_task_group) == READ(raw, b, sched_task_group);
+	return READ(raw, a, cgroups) == READ(raw, b, cgroups);
 }
 
 inline_ u64 state_of(struct task_struct *task, const bool raw)
@@ -127,10 +133,9 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 	const bool counted = sampler_scheduler_runqueue || sampler_cpu_migrations;
 	u32 cpu = bpf_get_smp_processor_id(), prev_pid = READ(raw, prev, pid), next_pid = READ(raw, next, pid);
 	struct task_bank *bank = cpu_bank(&task_banks, cpu);
-	struct cpu_call *here = bpf_map_lookup_elem(&cpu_calls, &cpu);
 	struct task_cgroup *prev_cgroup = NULL, *next_cgroup = NULL;
 
-	if (!bank || !here)
+	if (!bank)
 		return 0;
 	u64 now = READ3(raw, next, se.cfs_rq, rq, clock);
 	u64 prev_state = bpf_core_type_exists(btf_trace_sched_switch___since_5_19) ? (u32)ctx[3] : state_of(prev, raw);
@@ -143,30 +148,31 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 		if (sampler_scheduler_runqueue)
 			leave(bank, prev_cgroup, prev, now, voluntary, raw);
 		/* A dead task does not come back: nothing is left behind. */
-		if ((counted || here->call.start) && !(prev_state & TASK_DEAD)) {
+		if ((counted || bank->call.start) && !(prev_state & TASK_DEAD)) {
 			struct task_state *state = task_state(prev, prev_pid, true, raw);
 
 			if (state) {
 				state->off_at = voluntary ? now : 0;
 				state->run_delay = READ(raw, prev, sched_info.run_delay);
 				state->cpu = cpu + 1;
-				state->call = here->call;
+				state->call = bank->call;
 			}
 		}
 	}
-	here->call.start = 0;
+	bank->call.start = 0;
 	if (next_pid) {
 		struct task_state *state = task_state(next, next_pid, false, raw);
 
 		if (counted)
-			next_cgroup = cgroup_bank(&task_cgroups, cpu, task_cgroup_slot(next, raw));
+			next_cgroup = prev_cgroup && same_cgroup(prev, next, raw) ?
+				prev_cgroup : cgroup_bank(&task_cgroups, cpu, task_cgroup_slot(next, raw));
 		if (sampler_scheduler_runqueue)
 			arrive(bank, next_cgroup, next, state, now, raw);
 		if (state) {
 			if (sampler_cpu_migrations && state->cpu && state->cpu != cpu + 1)
 				migrate(bank, next_cgroup, state->cpu - 1, cpu);
 			if (sampler_syscall_latency)
-				here->call = state->call;
+				bank->call = state->call;
 		}
 	}
 	return 0;

@@ -21,7 +21,19 @@ enum op {
 		"filesystem|memory|process|query|ipc|timer|event")
 #define SWITCH_KIND LABEL("kind", "voluntary|involuntary")
 
+/* A system call under way. */
+struct call {
+	u64 start; /* bpf_ktime_get_ns() at enter; 0: none, or it began unseen */
+	u64 op;
+};
+
 struct task_bank {
+	/*
+	 * The call under way on this CPU. Enter and exit need no look-up by
+	 * task: when a task is switched out inside a call, the switch moves it
+	 * to the task's state and back.
+	 */
+	struct call call;
 	COUNTER_PER_CPU(switches, [2], scheduler_runqueue, "scheduler_context_switch", "",
 			"context switches away from a task, by whether it gave up the CPU or lost it", SWITCH_KIND);
 	COUNTER_PER_CPU(wait, , scheduler_runqueue, "scheduler_runqueue_wait", "nanoseconds",
@@ -58,27 +70,6 @@ struct task_cgroup {
 		"system calls that tasks of the cgroup entered, by class", OP);
 };
 CGROUP_BANKS(task_cgroups, struct task_cgroup);
-
-/* A system call under way. */
-struct call {
-	u64 start; /* bpf_ktime_get_ns() at enter; 0: none, or it began unseen */
-	u64 op;
-};
-
-/*
- * The call under way on each CPU. Enter and exit need no look-up by task: when
- * a task is switched out inside a call, the switch moves it to the task's
- * state and back.
- */
-struct cpu_call {
-	struct call call;
-} BANK;
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* set at load */
-	__type(key, u32);
-	__type(value, struct cpu_call);
-} cpu_calls SEC(".maps") TAG("size:cpus");
 
 /* What a task was when it was switched out. */
 struct task_state {
