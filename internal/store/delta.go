@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Limits that keep hostile bytes from making a reader allocate without bound.
+const (
+	// maxWords is for all live schemas of a chain: 32 MiB. A host with 512
+	// CPUs and 1,024 cgroups has well under a million.
+	maxWords   = 1 << 22
+	maxSources = 1 << 12
+	maxSchema  = 16 << 20 // bytes of one schema's encoding
+)
+
+// appendDeltas appends the words of cur as tokens against prev and makes
+// prev equal to cur. A token is the zig-zag difference of the next word as a
+// uvarint, or 0 and the number of words that did not change. What follows
+// the last token did not change.
+//
+// Most words of a tick do not change, so they are compared eight at a time.
+func appendDeltas(dst []byte, prev, cur []uint64) []byte {
+	prev = prev[:len(cur)]
+	same := 0
+	for i := 0; i < len(cur); {
+		end := min(i+8, len(cur))
+		if end == i+8 {
+			a, b := (*[8]uint64)(cur[i:]), (*[8]uint64)(prev[i:])
+			if (a[0]^b[0])|(a[1]^b[1])|(a[2]^b[2])|(a[3]^b[3])|
+				(a[4]^b[4])|(a[5]^b[5])|(a[6]^b[6])|(a[7]^b[7]) == 0 {
+				same += 8
+				i = end
+				continue
+			}
+		}
+		for ; i < end; i++ {
+			d := int64(cur[i] - prev[i])
+			if d == 0 {
+				same++
+				continue
+			}
+			if same > 0 {
+				dst = binary.AppendUvarint(append(dst, 0), uint64(same))
+				same = 0
+			}
+			prev[i] = cur[i]
+			dst = binary.AppendUvarint(dst, uint64(d)<<1^uint64(d>>63))
+		}
+	}
+	return dst
+}
+
+// eachDelta calls f with every word that changed, in order, and by how much.
+// The words are limited to n; f returns false to stop early, and what
+// follows is then not checked.
+func eachDelta(b []byte, n int, f func(i int, d uint64) bool) error {
+	c := cursor{b: b}
+	for i := 0; len(c.b) > 0; {
+		z := c.uvarint()
+		if z == 0 {
+			same := c.uvarint()
+			if c.bad || same == 0 || same > uint64(n-i) {
+				break
+			}
+			i += int(same)
+			continue
+		}
+		if i >= n {
+			c.fail()
+			break
+		}
+		if !f(i, z>>1^-(z&1)) {
+			return nil
+		}
+		i++
+	}
+	if c.bad || len(c.b) > 0 {
+		return fmt.Errorf("%w: words of a frame", ErrCorrupt)
+	}
+	return nil
+}
+
+// frameFront is what stands before the tokens of a frame in a tick's body.
+type frameFront struct {
+	number     uint64 // of the schema
+	begin, end int64  // CLOCK_MONOTONIC
+	lost       uint64
+	words      []byte // the tokens
+}
+
+// nextFrame takes the next frame off a tick's body.
+func nextFrame(c *cursor, mono int64) (f frameFront, err error) {
+	f.number = c.uvarint()
+	in := cursor{b: c.bytes(c.uvarint())}
+	f.begin = mono + in.varint()
+	f.end = f.begin + in.varint()
+	f.lost = in.uvarint()
+	f.words = in.b
+	if c.bad || in.bad {
+		return f, fmt.Errorf("%w: a tick's frame", ErrCorrupt)
+	}
+	return f, nil
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"rezolus/internal/metric"
+	"rezolus/internal/vfs"
+)
+
+// Damage is a part of a recording that could not be read.
+type Damage struct {
+	Offset, Bytes int64
+	Err           error // is ErrCorrupt or ErrTruncated
+}
+
+// maxDamage is how many damaged parts are remembered apart.
+const maxDamage = 1024
+
+// index says where the parts of a recording lie. It is made from the fronts
+// of its records.
+type index struct {
+	stretches []located
+	chains    []*chain
+	gaps      []Gap
+	damage    []Damage
+	tail      *Damage // the end that is not, or not yet, a whole record
+	end       int64   // where the next record begins
+	closed    bool
+
+	before  tickFront // the last tick of the open stretch
+	open    bool      // the last stretch goes on
+	ticks   uint64
+	missed  uint64
+	pending uint64 // ticks that gap records since the last tick tell of
+	lastRun [16]byte
+	lastSeq uint64
+	series  int
+}
+
+// located is a stretch of a file.
+type located struct {
+	stretch
+	off, end int64
+	interval int64 // of the last tick
+	chain    *chain
+}
+
+// chain is what a run record begins.
+type chain struct {
+	runFront
+	schemas []*schemaAt
+	series  int // that live now
+}
+
+// schemaAt is a schema of a chain, in force from one byte to another.
+type schemaAt struct {
+	schemaFront
+	from, until int64
+	size        int64
+	parsed      *metric.Schema
+	lost        bool // its record cannot be read
+}
+
+func (c *chain) schema(number uint64) *schemaAt {
+	for i := len(c.schemas) - 1; i >= 0; i-- {
+		if c.schemas[i].number == number {
+			return c.schemas[i]
+		}
+	}
+	return nil
+}
+
+// scan takes in the records from x.end up to size. With bodies set it checks
+// those too: a crash may have left any of them half written.
+func (x *index) scan(f vfs.File, size int64, bodies bool) error {
+	p := pages{f: f, size: size}
+	x.tail = nil
+	if x.end == 0 {
+		if done, err := x.header(&p); done || err != nil {
+			return err
+		}
+	}
+	for x.end < size {
+		rec, n, err := p.record(x.end, bodies)
+		switch {
+		case err == nil:
+			err = x.take(rec, n)
+		case n > 0 && errors.Is(err, ErrCorrupt): // only the body: the next record is where it should be
+			x.open = false
+		}
+		switch {
+		case err == nil:
+			x.end += n
+		case errors.Is(err, ErrTruncated):
+			x.tail = &Damage{x.end, size - x.end, err}
+			return nil
+		case !errors.Is(err, ErrCorrupt):
+			return fmt.Errorf("record at byte %d: %w", x.end, err)
+		case n > 0:
+			x.hurt(Damage{x.end, n, err})
+			x.end += n
+		default:
+			next, ok := p.resync(x.end + 1)
+			if !ok {
+				x.tail = &Damage{x.end, size - x.end, err}
+				return nil
+			}
+			x.open = false
+			x.hurt(Damage{x.end, next - x.end, err})
+			x.end = next
+		}
+	}
+	return nil
+}
+
+// header checks the file's first bytes. Damage within them does not keep the
+// records from being read, as long as the magic is there.
+func (x *index) header(p *pages) (done bool, err error) {
+	b, err := p.at(0, int(min(p.size, headerSize)))
+	if err != nil {
+		return true, err
+	}
+	switch err := checkHeader(b); {
+	case errors.Is(err, ErrTruncated):
+		x.tail = &Damage{0, p.size, err}
+		return true, nil
+	case errors.Is(err, ErrCorrupt):
+		x.hurt(Damage{0, headerSize, err})
+	case err != nil:
+		return true, err
+	}
+	x.end = headerSize
+	return false, nil
+}
+
+// hurt remembers damage, next to the one before where they touch.
+func (x *index) hurt(d Damage) {
+	for i := range x.damage {
+		if x.damage[i].Offset == d.Offset {
+			return // found again
+		}
+	}
+	if n := len(x.damage); n > 0 {
+		if last := &x.damage[n-1]; last.Offset+last.Bytes == d.Offset || n >= maxDamage {
+			last.Bytes += d.Bytes
+			return
+		}
+	}
+	x.damage = append(x.damage, d)
+}
+
+// take takes in one record of n bytes. ErrCorrupt says that the record is
+// whole but of no use.
+func (x *index) take(rec Record, n int64) error {
+	if rec.Type != TypeEnd {
+		x.closed = false
+	}
+	switch rec.Type {
+	case TypeRun:
+		r, err := parseRun(rec)
+		if err != nil {
+			return err
+		}
+		if k := len(x.chains); k > 0 && x.chains[k-1].run.ID != r.run.ID {
+			x.over()
+		}
+		x.open = false
+		x.chains = append(x.chains, &chain{runFront: r})
+	case TypeSchema:
+		return x.takeSchema(rec, n)
+	case TypeTick:
+		return x.takeTick(rec, n)
+	case TypeGap:
+		g, err := parseGap(rec)
+		if err != nil {
+			return err
+		}
+		x.over()
+		x.gaps = append(x.gaps, g)
+		x.pending += g.Ticks
+	case TypeEnd:
+		if _, err := parseEnd(rec); err != nil {
+			return err
+		}
+		x.over()
+		x.closed = true
+	}
+	return nil
+}
+
+// over ends the series of the stretch before.
+func (x *index) over() {
+	x.open = false
+	if n := len(x.stretches); n > 0 && x.stretches[n-1].over == 0 {
+		s := &x.stretches[n-1]
+		s.over = afterLast(s.last, s.interval)
+	}
+}
+
+// present is the chain with the given id, if it is the one in force.
+func (x *index) present(id uint32) *chain {
+	if n := len(x.chains); n > 0 && x.chains[n-1].chain == id {
+		return x.chains[n-1]
+	}
+	return nil
+}
+
+func (x *index) takeSchema(rec Record, n int64) error {
+	f, err := parseSchemaFront(rec)
+	if err != nil {
+		return err
+	}
+	c := x.present(f.chain)
+	if c == nil {
+		return fmt.Errorf("%w: schema %d of a chain whose beginning is missing", ErrCorrupt, f.number)
+	}
+	for i := len(c.schemas) - 1; i >= 0; i-- {
+		if old := c.schemas[i]; old.source == f.source && old.until == math.MaxInt64 {
+			old.until = x.end
+			c.series -= int(old.series)
+		}
+	}
+	c.schemas = append(c.schemas, &schemaAt{schemaFront: f, from: x.end, until: math.MaxInt64, size: n})
+	c.series += int(f.series)
+	x.series = max(x.series, c.series)
+	return nil
+}
+
+func (x *index) takeTick(rec Record, n int64) error {
+	t, err := parseTick(rec)
+	if err != nil {
+		return err
+	}
+	c := x.present(t.chain)
+	if c == nil {
+		return fmt.Errorf("%w: tick of a chain whose beginning is missing", ErrCorrupt)
+	}
+	if !t.key && (!x.open || !t.follows(&x.before)) {
+		x.open = false
+		return fmt.Errorf("%w: tick that needs one that is missing", ErrCorrupt)
+	}
+	if t.key {
+		if n := len(x.stretches); n > 0 {
+			x.stretches[n-1].before(t.wall)
+		}
+		for i := len(x.stretches) - 1; i >= 0 && x.stretches[i].hideFrom(t.wall); i-- {
+		}
+		x.stretches = append(x.stretches, located{off: x.end, chain: c,
+			stretch: stretch{first: t.wall, hide: math.MaxInt64}})
+	}
+	s := &x.stretches[len(x.stretches)-1]
+	s.last, s.interval, s.end = t.wall, t.interval, x.end+n
+	s.ticks++
+	x.before, x.open = t, true
+	x.count(c, &t)
+	return nil
+}
+
+// count adds a tick to the totals.
+func (x *index) count(c *chain, t *tickFront) {
+	hole := uint64(0)
+	if c.run.ID == x.lastRun && x.ticks > 0 && t.seq > x.lastSeq {
+		hole = t.seq - x.lastSeq - 1
+	}
+	x.ticks++
+	x.missed += t.missed + max(hole, x.pending)
+	x.pending, x.lastRun, x.lastSeq = 0, c.run.ID, t.seq
+}
+
+// RunInfo is one run record of a recording.
+type RunInfo struct {
+	Run      metric.Run
+	Meta     map[string]string
+	Interval time.Duration // asked for
+}
+
+// Info is what a recording is, without its samples.
+type Info struct {
+	Runs     []RunInfo // one for each agent's life that follows another
+	Ticks    uint64
+	Missed   uint64 // ticks that were due and are not there
+	First    int64  // Unix nanoseconds of the first and the last tick
+	Last     int64
+	Interval time.Duration // asked for at the last tick
+	Series   int           // the most that lived at once
+	Bytes    int64
+	Closed   bool // it was closed and not cut off
+	Gaps     []Gap
+	Damage   []Damage // what could not be read; the last may be a torn end
+}
+
+func (x *index) info() Info {
+	i := Info{Ticks: x.ticks, Missed: x.missed + x.pending, Series: x.series, Bytes: x.end, Closed: x.closed,
+		Gaps: append([]Gap(nil), x.gaps...), Damage: append([]Damage(nil), x.damage...)}
+	for _, c := range x.chains {
+		if n := len(i.Runs); n == 0 || i.Runs[n-1].Run != c.run {
+			i.Runs = append(i.Runs, RunInfo{c.run, c.meta, c.interval})
+		}
+	}
+	if x.tail != nil {
+		i.Damage = append(i.Damage, *x.tail)
+		i.Bytes += x.tail.Bytes
+	}
+	i.First, i.Last = x.bounds()
+	if n := len(x.stretches); n > 0 {
+		i.Interval = time.Duration(x.stretches[n-1].interval)
+	}
+	return i
+}
+
+func (x *index) bounds() (first, last int64) {
+	for i := range x.stretches {
+		s := &x.stretches[i]
+		if i == 0 {
+			first, last = s.first, s.latest()
+		}
+		first, last = min(first, s.first), max(last, s.latest())
+	}
+	return first, last
+}
+
+// pages reads a file a large piece at a time.
+type pages struct {
+	f    vfs.File
+	size int64
+	buf  []byte
+	off  int64 // of buf in the file
+}
+
+// at returns the n bytes at off, which lie within the file.
+func (p *pages) at(off int64, n int) ([]byte, error) {
+	const page = 256 << 10
+	if off >= p.off && off+int64(n) <= p.off+int64(len(p.buf)) {
+		return p.buf[off-p.off:][:n], nil
+	}
+	want := int(min(p.size-off, int64(max(n, page))))
+	if cap(p.buf) < want {
+		p.buf = make([]byte, want)
+	}
+	p.buf, p.off = p.buf[:want], off
+	if got, err := p.f.ReadAt(p.buf, off); got < want {
+		p.buf = p.buf[:0]
+		if err == io.EOF { // it was cut since its size was taken
+			return nil, ErrTruncated
+		}
+		return nil, fmt.Errorf("read recording: %w", err)
+	}
+	return p.buf[:n], nil
+}
+
+// record reads the record at off, without its body unless bodies is set.
+// n is its length once its front is known to be good.
+func (p *pages) record(off int64, bodies bool) (rec Record, n int64, err error) {
+	left := p.size - off
+	if left < recordHead {
+		return rec, 0, ErrTruncated
+	}
+	b, err := p.at(off, recordHead)
+	if err != nil {
+		return rec, 0, err
+	}
+	front, body := sizes(b)
+	if left < recordHead+int64(front) {
+		return rec, 0, ErrTruncated
+	}
+	if b, err = p.at(off, recordHead+front); err != nil {
+		return rec, 0, err
+	}
+	if rec, err = parseFront(b); err != nil {
+		return rec, 0, err
+	}
+	n = int64(recordHead + front + body)
+	if left < n {
+		return rec, 0, ErrTruncated
+	}
+	if bodies || body == 0 {
+		if b, err = p.at(off, int(n)); err != nil {
+			return rec, 0, err
+		}
+		rec, err = parseRecord(b)
+	}
+	return rec, n, err
+}
+
+// resync looks for the next whole record from off on. What looks like one
+// costs a checksum, so a file made to look so everywhere is given up on.
+func (p *pages) resync(off int64) (int64, bool) {
+	for budget := 4*(p.size-off) + 1<<20; off+recordHead <= p.size && budget > 0; off++ {
+		b, err := p.at(off, recordHead)
+		if err != nil {
+			return 0, false
+		}
+		front, body := sizes(b)
+		if b[0] == 0 || Type(b[0]) > TypeEnd || body > maxBody || off+recordHead+int64(front)+int64(body) > p.size {
+			continue
+		}
+		budget -= int64(front)
+		if _, n, err := p.record(off, false); err == nil && n > 0 {
+			return off, true
+		}
+	}
+	return 0, false
+}

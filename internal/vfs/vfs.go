@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vfs is the seam between the store and the disk: the few file
+// operations a recording needs, the operating system's (OS), one in memory
+// that can crash (Mem) and one that fails on demand (Faulty).
+//
+// It knows nothing of what is written, and offers nothing that the store or
+// its tests do not use.
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// FS is a file system as far as recordings need one. Names are paths of the
+// operating system. Errors satisfy errors.Is for fs.ErrExist, fs.ErrNotExist
+// and the errno of the operation.
+type FS interface {
+	// Create makes a new file that is read and appended to. It never
+	// touches a file that is already there: that is fs.ErrExist.
+	Create(name string) (File, error)
+	// Open opens an existing file for reading.
+	Open(name string) (File, error)
+	// Remove takes the name away.
+	Remove(name string) error
+	// SyncDir makes the names within the directory durable: a new file is
+	// found after a crash only when its directory was synced.
+	SyncDir(dir string) error
+}
+
+// File is an open file. Reads may run at the same time as one writer.
+type File interface {
+	io.ReaderAt
+	// Write appends at the end. A short write has an error and leaves the
+	// bytes it wrote.
+	io.Writer
+	// Truncate cuts the file to size bytes; the next Write follows there.
+	Truncate(size int64) error
+	// Sync returns when all that was written is on the disk.
+	Sync() error
+	// Size is the present length in bytes.
+	Size() (int64, error)
+	io.Closer
+}
+
+// OS is the file system of the operating system.
+var OS FS = osFS{}
+
+type osFS struct{}
+
+func (osFS) Create(name string) (File, error) {
+	// O_APPEND: after a truncation the next write follows the new end.
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Open(name string) (File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) Remove(name string) error { return os.Remove(name) }
+
+func (osFS) SyncDir(dir string) error {
+	d, err := os.Open(filepath.Clean(dir))
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+type osFile struct{ *os.File }
+
+func (f osFile) Size() (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if st.IsDir() {
+		return 0, fmt.Errorf("read %s: is a directory", f.Name())
+	}
+	return st.Size(), nil
+}
