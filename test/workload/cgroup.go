@@ -12,9 +12,11 @@ package workload
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,7 +52,10 @@ func NewCgroup(t testing.TB, name string) *Cgroup {
 	t.Helper()
 	c := &Cgroup{Path: "/" + domain() + "/" + name}
 	mounts := cpuMounts(t)
-	for controller, mount := range mounts {
+	// The thread joins the cpu controller's last, so that the system calls
+	// of joining are outside.
+	for _, controller := range slices.Backward(slices.Sorted(maps.Keys(mounts))) {
+		mount := mounts[controller]
 		dir := filepath.Join(mount, c.Path)
 		if err := makeCgroup(dir, mount, controller == "unified"); err != nil {
 			t.Fatalf("make cgroup %s: %v", dir, err)
@@ -150,9 +155,14 @@ func (c *Cgroup) Thread(t testing.TB, f func()) {
 	t.Helper()
 	done := make(chan error)
 	var tid int
-	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
+	go onNewThread(func() {
 		tid = unix.Gettid()
+		// The runtime preempts by signals, which would interrupt sleeps and
+		// make system calls of their own.
+		if err := blockSignals(); err != nil {
+			done <- err
+			return
+		}
 		for _, file := range c.join {
 			if err := write(file, tid); err != nil {
 				done <- fmt.Errorf("join cgroup: %w", err)
@@ -161,13 +171,42 @@ func (c *Cgroup) Thread(t testing.TB, f func()) {
 		}
 		f()
 		done <- nil
-	}()
+	})
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	for unix.Tgkill(os.Getpid(), tid, 0) == nil {
+	for range 2000 {
+		if unix.Tgkill(os.Getpid(), tid, 0) != nil {
+			return
+		}
 		nap(unix.NsecToTimespec(1e6))
 	}
+	t.Fatalf("thread %d does not end", tid)
+}
+
+// onNewThread runs f on a thread that ends with it. The process's first thread
+// would not: the runtime keeps it (runtime.LockOSThread).
+func onNewThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		f()
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		onNewThread(f)
+	}()
+	<-ended
+	runtime.UnlockOSThread()
+}
+
+func blockSignals() error {
+	var all unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	return unix.PthreadSigmask(unix.SIG_BLOCK, &all, nil)
 }
 
 func nap(d unix.Timespec) {

@@ -107,14 +107,15 @@ func Hop(n, a, b int) {
 // Switches is how often the calling thread gave up the CPU by itself and how
 // often it was taken from it: voluntary_ctxt_switches and
 // nonvoluntary_ctxt_switches of /proc/thread-self/status.
-func Switches() (voluntary, involuntary int64) {
+func Switches() (counts [2]uint64) {
 	text, err := os.ReadFile("/proc/thread-self/status")
 	if err != nil {
 		panic(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		fmt.Sscanf(line, "voluntary_ctxt_switches: %d", &voluntary)
-		fmt.Sscanf(line, "nonvoluntary_ctxt_switches: %d", &involuntary)
+		// A line that is not the one leaves the counts as they are.
+		_, _ = fmt.Sscanf(line, "voluntary_ctxt_switches: %d", &counts[0])
+		_, _ = fmt.Sscanf(line, "nonvoluntary_ctxt_switches: %d", &counts[1])
 	}
-	return voluntary, involuntary
+	return counts
 }

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package truth checks what the probes say: each test does a known amount of
+// work and asserts the value of the metric, on every kernel of the matrix.
+// It loads the real objects through the real loader; nothing is faked.
+package truth
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"rezolus/internal/bpf"
+	"rezolus/internal/host"
+	"rezolus/internal/metric"
+	"rezolus/probes"
+	"rezolus/test/workload"
+)
+
+// meter is a running probe and what it read last.
+type meter struct {
+	t       testing.TB
+	probe   *bpf.Probe
+	cgroups *bpf.CgroupSource
+	tracker *host.Cgroups
+}
+
+// machine is this machine as the loader wants it.
+func machine() bpf.Host {
+	return bpf.Host{Possible: host.Possible(), Online: host.Online(), Mono: host.Mono, Wall: host.Wall,
+		KernelBTF: true}
+}
+
+// start loads a built-in probe, all samplers on, and tracks cgroups.
+func start(t testing.TB, object string, h bpf.Host) *meter {
+	t.Helper()
+	m := &meter{t: t}
+	mode := host.CgroupMode()
+	var err error
+	if m.cgroups, err = bpf.NewCgroupSource(h, 64, mode.V1()); err != nil {
+		t.Fatal(err)
+	}
+	if m.probe, err = parse(t, object).Load(bpf.Options{Host: h, Cgroups: m.cgroups}); err != nil {
+		t.Fatal(err)
+	}
+	if m.tracker, err = host.TrackCgroups(host.CgroupOptions{Mount: mode.Mount}); err != nil {
+		t.Fatal(err)
+	}
+	m.tracker.Subscribe(func(born, died []host.Cgroup) {
+		m.cgroups.Born(convert(born))
+		m.cgroups.Died(convert(died))
+	})
+	t.Cleanup(func() {
+		for _, err := range []error{m.tracker.Close(), m.probe.Close(), m.cgroups.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, s := range m.probe.Status() {
+		if s.State != bpf.Healthy {
+			t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
+		}
+	}
+	return m
+}
+
+func parse(t testing.TB, object string) *bpf.Object {
+	t.Helper()
+	f, err := probes.Objects.Open(object + ".bpf.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	o, err := bpf.Parse(object[strings.LastIndex(object, "/")+1:], f.(io.ReaderAt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func convert(in []host.Cgroup) (out []bpf.Cgroup) {
+	for _, g := range in {
+		out = append(out, bpf.Cgroup{ID: g.ID, Path: g.Path})
+	}
+	return out
+}
+
+// reading is everything the sources said at one moment, by name and labels.
+type reading map[string][]uint64
+
+// key is a series' name in a reading: name{key=value,...}.
+func key(s *metric.Series) string {
+	var b strings.Builder
+	b.WriteString(s.Desc.Name)
+	for i, k := range s.Desc.Keys {
+		b.WriteString([]string{"{", ","}[min(i, 1)] + k + "=" + s.Values[i])
+	}
+	if len(s.Desc.Keys) > 0 {
+		b.WriteByte('}')
+	}
+	return b.String()
+}
+
+// source is what the agent reads.
+type source interface{ Read(*metric.Frame) error }
+
+func read(t testing.TB, sources ...source) reading {
+	t.Helper()
+	r := reading{}
+	for _, s := range sources {
+		var f metric.Frame
+		if err := s.Read(&f); err != nil {
+			t.Fatal(err)
+		}
+		for i := range f.Schema.Series {
+			e := &f.Schema.Series[i]
+			r[key(e)] = f.Values[e.Off : e.Off+e.Desc.Words()]
+		}
+	}
+	return r
+}
+
+func (m *meter) read() reading { return read(m.t, m.probe.Source(), m.cgroups) }
+
+// cgroup makes a cgroup and waits until its events are told apart.
+func (m *meter) cgroup(name string) *workload.Cgroup {
+	m.t.Helper()
+	c := workload.NewCgroup(m.t, name)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if _, there := m.read()["cgroup_scheduler_running{name="+c.Path+"}"]; there {
+			return c
+		}
+	}
+	m.t.Fatalf("cgroup %s got no slot", c.Path)
+	return nil
+}
+
+// since is what happened between two readings. A series that is new began at
+// zero.
+func (r reading) since(before reading) reading {
+	d := reading{}
+	for k, now := range r {
+		d[k] = append([]uint64(nil), now...)
+		for i, w := range before[k] {
+			d[k][i] -= w
+		}
+	}
+	return d
+}
+
+// count is the sum of a series' words; the test fails when it is missing.
+func (r reading) count(t testing.TB, series string) uint64 {
+	t.Helper()
+	words, ok := r[series]
+	if !ok {
+		t.Fatalf("no series %s", series)
+	}
+	var n uint64
+	for _, w := range words {
+		n += w
+	}
+	return n
+}
+
+// total adds up all series of a metric.
+func (r reading) total(name string) (n uint64) {
+	for k, words := range r {
+		if k == name || strings.HasPrefix(k, name+"{") {
+			for _, w := range words {
+				n += w
+			}
+		}
+	}
+	return n
+}
+
+// want asserts a value exactly.
+func (r reading) want(t testing.TB, series string, want uint64) {
+	t.Helper()
+	if got := r.count(t, series); got != want {
+		t.Errorf("%s = %d, want %d", series, got, want)
+	}
+}
+
+// within asserts a value between two bounds.
+func (r reading) within(t testing.TB, series string, lo, hi uint64) {
+	t.Helper()
+	if got := r.count(t, series); got < lo || got > hi {
+		t.Errorf("%s = %d, want %d to %d", series, got, lo, hi)
+	}
+}

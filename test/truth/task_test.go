@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"testing"
+	"time"
+
+	"rezolus/internal/bpf"
+	"rezolus/internal/hist"
+	"rezolus/internal/host"
+	"rezolus/test/workload"
+)
+
+const ms = uint64(time.Millisecond)
+
+// rungs are the ways the task probe can run on this kernel: as it does, and as
+// it would without the kernel's own BTF.
+func rungs(t *testing.T, f func(t *testing.T, h bpf.Host)) {
+	t.Run("btf", func(t *testing.T) { f(t, machine()) })
+	t.Run("raw", func(t *testing.T) {
+		h := machine()
+		h.KernelBTF = false
+		f(t, h)
+	})
+}
+
+func TestWritesAreCounted(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		c := m.cgroup("writes")
+		before := m.read()
+		c.Thread(t, func() { workload.Writes(101) })
+		d := m.read().since(before)
+		d.want(t, "cgroup_syscall{name="+c.Path+",op=write}", 101)
+		if got := d.count(t, "syscall{op=write}"); got < 101 {
+			t.Errorf("the machine made %d writes, the workload alone 101", got)
+		}
+		if got := d.count(t, "syscall_latency{op=write}"); got < 101 {
+			t.Errorf("%d writes were timed, want at least 101", got)
+		}
+	})
+}
+
+func TestForksAreCountedAndTheDeadAreNotLost(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		c := m.cgroup("forks")
+		before := m.read()
+		c.Thread(t, func() { workload.Forks(23) })
+		d := m.read().since(before)
+		// clone, exit_group and wait4 for each; the thread itself exits too.
+		d.within(t, "cgroup_syscall{name="+c.Path+",op=process}", 3*23, 3*23+4)
+		// Each child's last switch, and a wait for most of them.
+		d.within(t, "cgroup_scheduler_context_switch{kind=voluntary,name="+c.Path+"}", 23, 3*23+10)
+	})
+}
+
+func TestSleepsAreOffCPU(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		c := m.cgroup("sleeps")
+		var before, after reading
+		began := time.Now()
+		c.Thread(t, func() {
+			before = m.read()
+			workload.Sleeps(20, 50*time.Millisecond)
+			after = m.read()
+		})
+		took := uint64(time.Since(began))
+		d := after.since(before)
+		d.within(t, "cgroup_scheduler_offcpu{name="+c.Path+"}", 20*50*ms, took)
+		d.want(t, "cgroup_syscall{name="+c.Path+",op=sleep}", 20)
+		atLeast(t, d, "scheduler_offcpu", 50*ms, 20)
+		atLeast(t, d, "syscall_latency{op=sleep}", 50*ms, 20)
+	})
+}
+
+// atLeast asserts that a histogram has n values or more in or above the
+// bucket of v.
+func atLeast(t *testing.T, d reading, series string, v, n uint64) {
+	t.Helper()
+	var above uint64
+	for i, c := range d[series] {
+		if i >= hist.Default.Index(v) {
+			above += c
+		}
+	}
+	if above < n {
+		t.Errorf("%s has %d values from %d ns on, want at least %d", series, above, v, n)
+	}
+}
+
+func TestTwoOnOneCPUWaitForEachOther(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		a, b := m.cgroup("hog-a"), m.cgroup("hog-b")
+		before := m.read()
+		cpu := host.Online()[0]
+		const each = 300 * time.Millisecond
+		hog := func(c *workload.Cgroup, done chan<- struct{}) {
+			c.Thread(t, func() { workload.Pin(cpu); workload.Burn(each) })
+			close(done)
+		}
+		doneA, doneB := make(chan struct{}), make(chan struct{})
+		go hog(a, doneA)
+		hog(b, doneB)
+		<-doneA
+		d := m.read().since(before)
+		for _, c := range []*workload.Cgroup{a, b} {
+			running := d.count(t, "cgroup_scheduler_running{name="+c.Path+"}")
+			wait := d.count(t, "cgroup_scheduler_runqueue_wait{name="+c.Path+"}")
+			// What the thread did besides burning is little; what it waited
+			// is at least most of the time the other had the CPU.
+			if running < uint64(each) || running > 2*uint64(each) {
+				t.Errorf("%s ran %d ms, used %v of CPU", c.Path, running/ms, each)
+			}
+			if wait < uint64(each)/2 {
+				t.Errorf("%s waited %d ms for a CPU that another had for %v", c.Path, wait/ms, each)
+			}
+			d.within(t, "cgroup_scheduler_context_switch{kind=involuntary,name="+c.Path+"}", 3, 1<<20)
+		}
+	})
+}
+
+func TestHopsAreMigrations(t *testing.T) {
+	online := host.Online()
+	if len(online) < 2 {
+		t.Skip("a migration takes two CPUs")
+	}
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		c := m.cgroup("hops")
+		var before, after reading
+		c.Thread(t, func() {
+			workload.Pin(online[0])
+			before = m.read()
+			workload.Hop(22, online[0], online[1])
+			after = m.read()
+		})
+		d := after.since(before)
+		d.want(t, "cgroup_cpu_migrations{name="+c.Path+"}", 22)
+		for _, cpu := range []string{"0", "1"} {
+			for _, direction := range []string{"from", "to"} {
+				if n := d.count(t, "cpu_migrations{direction="+direction+",id="+cpu+"}"); n < 11 {
+					t.Errorf("%d migrations %s CPU %s, the workload alone made 11", n, direction, cpu)
+				}
+			}
+		}
+		if from, to := d["cpu_migrations{direction=from,id=0}"][0]+d["cpu_migrations{direction=from,id=1}"][0],
+			d["cpu_migrations{direction=to,id=0}"][0]+d["cpu_migrations{direction=to,id=1}"][0]; from != to {
+			t.Errorf("%d tasks left a CPU, %d came to one", from, to)
+		}
+	})
+}
+
+func TestSwitchesAreTheKernels(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		c := m.cgroup("switches")
+		// The kernel's own count lies between ours taken inside and ours
+		// taken outside of it.
+		var r [4]reading
+		var kernel [2][2]uint64
+		c.Thread(t, func() {
+			r[0] = m.read()
+			kernel[0] = workload.Switches()
+			r[1] = m.read()
+			workload.Sleeps(13, time.Millisecond)
+			workload.Pin(host.Online()[0])
+			workload.Burn(50 * time.Millisecond)
+			r[2] = m.read()
+			kernel[1] = workload.Switches()
+			r[3] = m.read()
+		})
+		inner, outer := r[2].since(r[1]), r[3].since(r[0])
+		for i, kind := range []string{"voluntary", "involuntary"} {
+			series := "cgroup_scheduler_context_switch{kind=" + kind + ",name=" + c.Path + "}"
+			got := kernel[1][i] - kernel[0][i]
+			if lo, hi := inner.count(t, series), outer.count(t, series); got < lo || got > hi {
+				t.Errorf("the kernel counted %d %s switches, the probe %d to %d", got, kind, lo, hi)
+			}
+		}
+		inner.within(t, "cgroup_scheduler_context_switch{kind=voluntary,name="+c.Path+"}", 13, 1<<20)
+	})
+}
+
+func TestRunningIsTheCPUTimeUsed(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		c := m.cgroup("burn")
+		before := m.read()
+		var used int64
+		c.Thread(t, func() { used = workload.Burn(200 * time.Millisecond) })
+		d := m.read().since(before)
+		// A stint is wall time: interrupts are in it, and in a virtual
+		// machine what the hypervisor took.
+		d.within(t, "cgroup_scheduler_running{name="+c.Path+"}", uint64(used), uint64(used)*3/2+20*ms)
+	})
+}
