@@ -136,7 +136,7 @@ func (e *Encoder) admit(s *metric.Snapshot) error {
 		e.Restart()
 		e.run = s.Run
 	}
-	if r := e.runFront(); !e.open && len(r.append(nil)) > maxFront {
+	if !e.open && len(e.appendRun(nil)) > recordHead+maxFront {
 		return fmt.Errorf("encode tick %d: its run and the metadata take more than %d bytes", s.Seq, maxFront)
 	}
 	for i := range s.Frames {
@@ -196,12 +196,8 @@ func (e *Encoder) enrol(hint int, s *metric.Schema) error {
 	return nil
 }
 
-func (e *Encoder) runFront() runFront {
-	return runFront{chain: e.chain, run: *e.run, interval: e.o.Interval, meta: e.o.Meta}
-}
-
 func (e *Encoder) appendRun(dst []byte) []byte {
-	r := e.runFront()
+	r := runFront{chain: e.chain, run: *e.run, interval: e.o.Interval, meta: e.o.Meta}
 	return frontRecord(dst, TypeRun, 0, r.append)
 }
 

@@ -54,8 +54,11 @@ type located struct {
 // chain is what a run record begins.
 type chain struct {
 	runFront
-	schemas []*schemaAt
-	series  int // that live now
+	schemas  []*schemaAt
+	byNumber map[uint64]*schemaAt
+	bySource map[string]*schemaAt // those in force now
+	series   int                  // of those
+	words    uint64               // of those
 }
 
 // schemaAt is a schema of a chain, in force from one byte to another.
@@ -65,15 +68,6 @@ type schemaAt struct {
 	size        int64
 	parsed      *metric.Schema
 	lost        bool // its record cannot be read
-}
-
-func (c *chain) schema(number uint64) *schemaAt {
-	for i := len(c.schemas) - 1; i >= 0; i-- {
-		if c.schemas[i].number == number {
-			return c.schemas[i]
-		}
-	}
-	return nil
 }
 
 // scan takes in the records from x.end up to size. With bodies set it checks
@@ -171,7 +165,7 @@ func (x *index) take(rec Record, n int64) error {
 			x.over()
 		}
 		x.open = false
-		x.chains = append(x.chains, &chain{runFront: r})
+		x.chains = append(x.chains, &chain{runFront: r, byNumber: map[uint64]*schemaAt{}, bySource: map[string]*schemaAt{}})
 	case TypeSchema:
 		return x.takeSchema(rec, n)
 	case TypeTick:
@@ -220,14 +214,19 @@ func (x *index) takeSchema(rec Record, n int64) error {
 	if c == nil {
 		return fmt.Errorf("%w: schema %d of a chain whose beginning is missing", ErrCorrupt, f.number)
 	}
-	for i := len(c.schemas) - 1; i >= 0; i-- {
-		if old := c.schemas[i]; old.source == f.source && old.until == math.MaxInt64 {
-			old.until = x.end
-			c.series -= int(old.series)
-		}
+	at := &schemaAt{schemaFront: f, from: x.end, until: math.MaxInt64, size: n}
+	if old := c.bySource[f.source]; old != nil {
+		old.until = x.end
+		c.series -= int(old.series)
+		c.words -= old.words
 	}
-	c.schemas = append(c.schemas, &schemaAt{schemaFront: f, from: x.end, until: math.MaxInt64, size: n})
+	c.bySource[f.source], c.byNumber[f.number] = at, at
+	c.schemas = append(c.schemas, at)
 	c.series += int(f.series)
+	if c.words += f.words; c.words > maxWords {
+		at.lost = true
+		return fmt.Errorf("%w: more than %d words", ErrCorrupt, maxWords)
+	}
 	x.series = max(x.series, c.series)
 	return nil
 }

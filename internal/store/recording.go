@@ -137,7 +137,7 @@ func (r *Recording) find(c *chain) lookup {
 	return func(number uint64) *metric.Schema {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if s := c.schema(number); s != nil && r.load(s) {
+		if s := c.byNumber[number]; s != nil && r.load(s) {
 			return s.parsed
 		}
 		return nil
@@ -169,9 +169,13 @@ func (r *Recording) Series(from, to int64, yield func(*metric.Series) bool) erro
 // Select implements query.Reader. Ticks that turn out to be damaged are
 // left out and appear in Info.
 func (r *Recording) Select(ctx context.Context, from, to int64, want func(*metric.Series) bool) ([]metric.Column, error) {
-	s := newSelection(from, to, want)
+	stretches, ticks := r.within(from, to), 0
+	for i := range stretches {
+		ticks += int(stretches[i].ticks)
+	}
+	s := newSelection(ticks, from, to, want)
 	p := pages{f: r.file}
-	for _, l := range r.within(from, to) {
+	for _, l := range stretches {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("select from %s: %w", r.path, err)
 		}

@@ -381,3 +381,27 @@ func TestGolden(t *testing.T) {
 		t.Errorf("gaps %+v", info.Gaps)
 	}
 }
+
+func FuzzOpen(f *testing.F) {
+	b := encode(f, EncoderOptions{KeyEvery: 2}, newWorld(18).ticks(f, 3))
+	f.Add(b)
+	f.Add(append(slices.Clone(b), frontRecord(nil, TypeEnd, flagSkip, (&endFront{}).append)...))
+	f.Add(appendHeader(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := vfs.NewMem()
+		m.WriteFile("x", b)
+		r, err := Open(m, "x")
+		if err != nil {
+			if !errors.Is(err, ErrForeign) && !errors.Is(err, ErrUnsupported) {
+				t.Fatalf("error %v refuses a damaged file", err)
+			}
+			return
+		}
+		if _, err := r.Select(context.Background(), math.MinInt64, math.MaxInt64, everything); err != nil {
+			t.Fatal(err)
+		}
+		if info := r.Info(); info.Bytes != int64(len(b)) {
+			t.Fatalf("%d of %d bytes accounted for", info.Bytes, len(b))
+		}
+	})
+}

@@ -4,6 +4,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 
@@ -59,6 +60,7 @@ type selection struct {
 	want     func(*metric.Series) bool
 	columns  map[string]*column
 	chain    uint32
+	hint     int                // ticks to come, as far as is known
 	picked   map[uint64]*picked // by schema number within the chain
 	current  map[string]*picked // by source: its last frame's
 	round    int
@@ -83,8 +85,8 @@ type pick struct {
 	col   *column
 }
 
-func newSelection(from, to int64, want func(*metric.Series) bool) *selection {
-	return &selection{from: from, to: to, want: want, columns: map[string]*column{},
+func newSelection(hint int, from, to int64, want func(*metric.Series) bool) *selection {
+	return &selection{hint: hint, from: from, to: to, want: want, columns: map[string]*column{},
 		picked: map[uint64]*picked{}, current: map[string]*picked{}}
 }
 
@@ -153,6 +155,8 @@ func (s *selection) pick(schema *metric.Schema) *picked {
 	if schema == nil {
 		return &picked{}
 	}
+	// A schema takes the place of the one its source had.
+	maps.DeleteFunc(s.picked, func(_ uint64, old *picked) bool { return old.source == schema.Source })
 	p := &picked{source: schema.Source, words: schema.Words}
 	for i := range schema.Series {
 		e := &schema.Series[i]
@@ -226,7 +230,7 @@ func (s *selection) emit(p *picked, wall int64) {
 		s.current[p.source] = p
 	}
 	for i := range p.picks {
-		p.picks[i].col.add(wall, &p.picks[i])
+		p.picks[i].col.add(wall, &p.picks[i], min(s.hint, 4096))
 	}
 }
 
@@ -259,7 +263,7 @@ type column struct {
 
 // add appends a sample. Frames between two samples that were decoded and not
 // added leave words changed that are not dirty; pick.all says so.
-func (c *column) add(wall int64, p *pick) {
+func (c *column) add(wall int64, p *pick, hint int) {
 	if n := len(c.Time); n > 0 && wall <= c.Time[n-1] {
 		p.all = true
 		return
@@ -271,9 +275,15 @@ func (c *column) add(wall int64, p *pick) {
 		}
 	}
 	c.live = true
+	if c.Time == nil {
+		c.Time, c.Start = make([]int64, 0, hint), make([]int64, 0, hint)
+	}
 	c.Time = append(c.Time, wall)
 	c.Start = append(c.Start, p.start)
 	if c.Desc.Kind != metric.Histogram {
+		if c.Word == nil {
+			c.Word = make([]uint64, 0, hint)
+		}
 		c.Word = append(c.Word, p.words[0])
 		return
 	}

@@ -99,6 +99,14 @@ func TestDeltasOfAnyWords(t *testing.T) {
 	})
 }
 
+// TestTokensAreAsDocumented is the example of docs/format.md.
+func TestTokensAreAsDocumented(t *testing.T) {
+	prev, cur := []uint64{5, 5, 0, 0, 0, 9, 0, 0}, []uint64{7, 5, 0, 0, 0, 8, 0, 0}
+	if got, want := appendDeltas(nil, prev, cur), []byte{4, 0, 4, 1}; !bytes.Equal(got, want) {
+		t.Errorf("tokens % x, want % x", got, want)
+	}
+}
+
 func TestDecoderTellsCutFromCorrupt(t *testing.T) {
 	b := encode(t, EncoderOptions{}, newWorld(1).ticks(t, 4))
 	read := func(b []byte) (n int, err error) {

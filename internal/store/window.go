@@ -289,7 +289,11 @@ func (w *Window) Series(from, to int64, yield func(*metric.Series) bool) error {
 func (w *Window) Select(ctx context.Context, from, to int64, want func(*metric.Series) bool) ([]metric.Column, error) {
 	views, release := w.hold(from, to)
 	defer release()
-	s := newSelection(from, to, want)
+	ticks := 0
+	for i := range views {
+		ticks += int(views[i].ticks)
+	}
+	s := newSelection(ticks, from, to, want)
 	for i := range views {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("select from the window: %w", err)

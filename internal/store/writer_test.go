@@ -212,45 +212,44 @@ func TestSyncPolicy(t *testing.T) {
 	})
 }
 
+// follow puts the records of a stream as they are.
+func follow(t *testing.T, w *Writer, b []byte) {
+	t.Helper()
+	for records := NewRecords(bytes.NewReader(b)); ; {
+		rec, err := records.Next()
+		if err == io.EOF {
+			return
+		}
+		if err == nil {
+			err = w.PutRaw(rec.Raw)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestFollowAStream keeps the bytes of two streams with a break between.
 func TestFollowAStream(t *testing.T) {
 	world := newWorld(24)
-	first, second_ := world.ticks(t, 7), world.ticks(t, 6)
+	first, later := world.ticks(t, 7), world.ticks(t, 6)
 	m := vfs.NewMem()
 	w, err := Create(m, "x.rzr", WriterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	follow := func(b []byte) {
-		t.Helper()
-		for records := NewRecords(bytes.NewReader(b)); ; {
-			rec, err := records.Next()
-			if err == io.EOF {
-				return
-			}
-			if err == nil {
-				err = w.PutRaw(rec.Raw)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
 	e := NewEncoder(EncoderOptions{KeyEvery: 4})
-	b, err := e.Append(nil, first[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range first[1:] {
+	var b []byte
+	for _, s := range first {
 		if b, err = e.Append(b, s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	follow(e.AppendEnd(b))
-	if err := w.WriteGap(Gap{From: first[6].Wall + second, To: second_[0].Wall, Reason: "the agent did not answer"}); err != nil {
+	follow(t, w, e.AppendEnd(b))
+	if err := w.WriteGap(Gap{From: first[6].Wall + second, To: later[0].Wall, Reason: "the agent did not answer"}); err != nil {
 		t.Fatal(err)
 	}
-	b = encode(t, EncoderOptions{}, second_)
+	b = encode(t, EncoderOptions{}, later)
 	if err := w.PutRaw(b[len(b)-1:]); !errors.Is(err, ErrTruncated) {
 		t.Errorf("half a record: %v", err)
 	}
@@ -261,7 +260,7 @@ func TestFollowAStream(t *testing.T) {
 	if err := w.PutRaw(last.Raw); !errors.Is(err, errBroken) {
 		t.Errorf("a record in the middle of nowhere: %v", err)
 	}
-	follow(b)
+	follow(t, w, b)
 	if err := w.Put(world.tick(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +275,7 @@ func TestFollowAStream(t *testing.T) {
 		t.Errorf("info %+v", info)
 	}
 	d := NewDecoder(bytes.NewReader(m.ReadFile("x.rzr")))
-	for _, want := range append(first, second_...) {
+	for _, want := range append(first, later...) {
 		got, err := d.Next()
 		if err != nil {
 			t.Fatal(err)
