@@ -66,8 +66,8 @@ func NewEncoder(o EncoderOptions) *Encoder {
 
 // Append appends the tick to dst, preceded by the header, run and schema
 // records that are due. On an error dst is returned as it was, and the tick
-// is as if it had not been. Once schemas are steady and dst is large enough
-// it does not allocate.
+// is as if it had not been. Once schemas are steady it allocates only for a
+// tick larger than any before, in dst as in its own scratch memory.
 func (e *Encoder) Append(dst []byte, s *metric.Snapshot) ([]byte, error) {
 	if err := e.admit(s); err != nil {
 		return dst, err
