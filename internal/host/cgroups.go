@@ -23,7 +23,7 @@ import (
 type Cgroup struct {
 	ID   uint64 // kernfs id, which is the inode number of its directory
 	Path string // within the hierarchy; the root is "/"
-	Born int64  // when it was first seen, Unix nanoseconds
+	Born int64  // Unix nanoseconds; 0: it was there before it was looked for
 }
 
 // CgroupOptions say what is tracked.
@@ -221,7 +221,10 @@ func (c *Cgroups) add(path string, id uint64) bool {
 		c.dropped.Add(1)
 		return false
 	}
-	g := Cgroup{ID: id, Path: path, Born: Wall()}
+	g := Cgroup{ID: id, Path: path}
+	if c.generation.Load() > 0 {
+		g.Born = Wall()
+	}
 	c.byPath[path] = &tracked{Cgroup: g, watch: -1}
 	c.born = append(c.born, g)
 	return true

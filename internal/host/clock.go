@@ -29,3 +29,13 @@ func Mono() int64 { return bootMono + int64(time.Since(bootTime)) }
 
 // Wall is the time of day in Unix nanoseconds.
 func Wall() int64 { return time.Now().UnixNano() }
+
+// BootTime is when the machine started, in Unix nanoseconds by the present
+// time of day.
+func BootTime() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("host: CLOCK_BOOTTIME: " + err.Error()) // Linux 2.6.39
+	}
+	return Wall() - ts.Nano()
+}
