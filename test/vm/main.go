@@ -29,6 +29,7 @@ import (
 
 type machine struct {
 	kernel, arch, cgroup string
+	run                  string
 	timeout              time.Duration
 	verbose              bool
 }
@@ -38,6 +39,7 @@ func main() {
 	flag.StringVar(&m.kernel, "kernel", "6.1", "kernel `series`: .cache/kernels/SERIES-ARCH is booted")
 	flag.StringVar(&m.arch, "arch", "amd64", "amd64 or arm64")
 	flag.StringVar(&m.cgroup, "cgroup", "v2", "cgroup hierarchy inside: v2 or v1")
+	flag.StringVar(&m.run, "run", "", "run only the tests that match this `pattern`, without blanks")
 	flag.DurationVar(&m.timeout, "timeout", 20*time.Minute, "give up after this long")
 	flag.BoolVar(&m.verbose, "v", false, "print all that the machine prints")
 	flag.Parse()
@@ -120,14 +122,18 @@ func (m machine) goCommand(args ...string) error {
 
 func (m machine) command(ctx context.Context, initramfs string) *exec.Cmd {
 	console, qemu := "ttyS0", "qemu-system-x86_64"
-	args := []string{"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
+	args := []string{"-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
 		"-nic", "none", "-initrd", initramfs}
 	if m.arch == "arm64" {
 		console, qemu = "ttyAMA0", "qemu-system-aarch64"
 		// Pointer authentication in software makes everything several times slower.
 		args = append(args, "-machine", "virt", "-cpu", "max,pauth=off")
 	}
-	cmdline := fmt.Sprintf("console=%s quiet panic=-1 rezolus.cgroup=%s", console, m.cgroup)
+	cmdline := fmt.Sprintf("console=%s panic=-1 softlockup_panic=1 watchdog_thresh=10 rezolus.cgroup=%s rezolus.run=%s rezolus.timeout=%v",
+		console, m.cgroup, m.run, m.timeout*9/10)
+	if !m.verbose {
+		cmdline += " quiet"
+	}
 	args = append(args, "-kernel", filepath.Join(".cache/kernels", m.kernel+"-"+m.arch), "-append", cmdline)
 	return exec.CommandContext(ctx, qemu, args...)
 }

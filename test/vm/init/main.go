@@ -25,7 +25,7 @@ type mount struct{ kind, target, data string }
 // cgroupMounts gives the virtual machine the cgroup hierarchy that the kernel
 // command line names: unified (the default) or v1.
 func cgroupMounts(cmdline string) []mount {
-	if strings.Contains(cmdline, "rezolus.cgroup=v1") {
+	if option(cmdline, "rezolus.cgroup") == "v1" {
 		return []mount{
 			{"tmpfs", "/sys/fs/cgroup", ""},
 			{"cgroup", "/sys/fs/cgroup/cpu,cpuacct", "cpu,cpuacct"},
@@ -48,7 +48,7 @@ func main() {
 	binaries, _ := filepath.Glob("/t/*/run.test")
 	for _, binary := range binaries {
 		fmt.Printf("VM-RUN %s\n", filepath.Base(filepath.Dir(binary)))
-		fmt.Printf("VM-EXIT %s %d\n", filepath.Base(filepath.Dir(binary)), run(binary))
+		fmt.Printf("VM-EXIT %s %d\n", filepath.Base(filepath.Dir(binary)), run(binary, string(cmdline)))
 	}
 	fmt.Println("VM-END")
 	unix.Sync()
@@ -56,6 +56,16 @@ func main() {
 		fmt.Println("VM-NOTE power off:", err)
 	}
 	select {}
+}
+
+// option is the value of name=value on the kernel's command line.
+func option(cmdline, name string) string {
+	for field := range strings.FieldsSeq(cmdline) {
+		if value, ok := strings.CutPrefix(field, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 func mountAll(mounts []mount) {
@@ -71,8 +81,8 @@ func mountAll(mounts []mount) {
 
 // run starts a test binary and reaps whatever else dies meanwhile: process 1
 // inherits every orphan.
-func run(binary string) int {
-	cmd := exec.Command(binary, "-test.v", "-test.timeout=20m")
+func run(binary, cmdline string) int {
+	cmd := exec.Command(binary, "-test.v", "-test.timeout="+option(cmdline, "rezolus.timeout"), "-test.run="+option(cmdline, "rezolus.run"))
 	cmd.Dir = filepath.Dir(binary)
 	cmd.Env = []string{"PATH=/bin", "HOME=/tmp", "TMPDIR=/tmp", "REZOLUS_VM=1"}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout

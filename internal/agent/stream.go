@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"rezolus/internal/store"
+)
+
+// maxFollowers bounds the streams that are open at once. Each costs a mailbox,
+// and the encoding of each of its ticks.
+const maxFollowers = 64
+
+// mailbox is how many ticks a consumer at an interval may be behind: a second
+// of them, within bounds.
+func mailbox(interval time.Duration) int {
+	return int(min(256, max(8, time.Second/interval)))
+}
+
+// StreamHandler serves GET /stream?interval=10ms: a recording that goes on as
+// long as the follower listens, in the bytes of a file (docs/format.md). A
+// follower that is too slow loses ticks, which leaves holes in their numbers.
+func (a *Agent) StreamHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		interval := time.Second
+		if text := r.FormValue("interval"); text != "" {
+			var err error
+			if interval, err = time.ParseDuration(text); err != nil {
+				http.Error(w, fmt.Sprintf("interval %q is not a duration such as 10ms or 1s", text), http.StatusBadRequest)
+				return
+			}
+		}
+		if a.stats.followers.Add(1) > maxFollowers {
+			a.stats.followers.Add(-1)
+			http.Error(w, fmt.Sprintf("%d followers are served already", maxFollowers), http.StatusServiceUnavailable)
+			return
+		}
+		defer a.stats.followers.Add(-1)
+		s, err := a.Subscribe("stream "+r.RemoteAddr, interval, mailbox(interval))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		defer s.Close()
+		w.Header().Set("Content-Type", "application/vnd.rezolus.recording")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		a.stream(w, r, s, interval)
+	})
+}
+
+func (a *Agent) stream(w http.ResponseWriter, r *http.Request, s *Subscription, interval time.Duration) {
+	control := http.NewResponseController(w)
+	encoder := store.NewEncoder(store.EncoderOptions{Interval: interval})
+	var buf []byte
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case snapshot, open := <-s.C():
+			if !open {
+				// The follower is told that this end was meant.
+				_, _ = w.Write(encoder.AppendEnd(buf[:0]))
+				return
+			}
+			var err error
+			buf, err = encoder.Append(buf[:0], snapshot)
+			s.Release(snapshot)
+			if err != nil {
+				a.log.Error("stream", "error", err)
+				return
+			}
+			if _, err := w.Write(buf); err != nil {
+				return
+			}
+			if err := control.Flush(); err != nil {
+				return
+			}
+		}
+	}
+}
