@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the agent's configuration: TOML, in the keys of the
+// original Rezolus where they mean the same, with defaults for everything. An
+// empty file is a good one; a key that is not known is an error that says
+// which was meant.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// DefaultProbes is where a user's probes are looked for.
+const DefaultProbes = "/etc/rezolus/probes.d"
+
+// Config is the agent's configuration.
+type Config struct {
+	General  General            `toml:"general"`
+	Log      Log                `toml:"log"`
+	Window   Window             `toml:"window"`
+	Cgroups  Cgroups            `toml:"cgroups"`
+	Probes   Probes             `toml:"probes"`
+	Defaults Sampler            `toml:"defaults"`
+	Samplers map[string]Sampler `toml:"samplers"`
+}
+
+// General is what is about the agent as a whole.
+type General struct {
+	Listen   string   `toml:"listen"`   // host:port
+	TTL      Duration `toml:"ttl"`      // how old a scrape's values may be
+	Interval Duration `toml:"interval"` // from one tick of the live window to the next
+	BTFPath  string   `toml:"btf_path"` // BTF of this kernel, where it has none of its own
+}
+
+// Log is what is said on standard error.
+type Log struct {
+	Level string `toml:"level"` // error, warn, info, debug or trace
+}
+
+// Window is the live window.
+type Window struct {
+	Memory Size `toml:"memory"`
+}
+
+// Cgroups bounds the control groups that are told apart.
+type Cgroups struct {
+	Max int `toml:"max"`
+}
+
+// Probes says where a user's own are.
+type Probes struct {
+	Directory string `toml:"directory"`
+}
+
+// Sampler switches metrics on or off.
+type Sampler struct {
+	Enabled *bool `toml:"enabled"`
+}
+
+// Default is the configuration of an empty file.
+func Default() *Config {
+	return &Config{
+		General: General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second)},
+		Log:     Log{Level: "info"},
+		Window:  Window{Memory: 8 << 20},
+		Cgroups: Cgroups{Max: 1024},
+		Probes:  Probes{Directory: DefaultProbes},
+	}
+}
+
+// Read reads the file at path.
+func Read(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	c, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", path, err)
+	}
+	if c.Probes.Directory != DefaultProbes {
+		if _, err := os.Stat(c.Probes.Directory); err != nil {
+			return nil, fmt.Errorf("%s: probes.directory: %w", path, err)
+		}
+	}
+	return c, nil
+}
+
+// Parse reads a configuration. The error begins with the line it is about.
+func Parse(text []byte) (*Config, error) {
+	c := Default()
+	d := toml.NewDecoder(strings.NewReader(string(text)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(c); err != nil {
+		return nil, explain(err)
+	}
+	return c, c.check()
+}
+
+// check holds what a type cannot.
+func (c *Config) check() error {
+	if _, _, err := net.SplitHostPort(c.General.Listen); err != nil {
+		return fmt.Errorf(" general.listen %q: want host:port, such as 127.0.0.1:4241", c.General.Listen)
+	}
+	if i := time.Duration(c.General.Interval); i < time.Millisecond || i > time.Hour {
+		return fmt.Errorf(" general.interval %v: want 1ms to 1h", i)
+	}
+	if time.Duration(c.General.TTL) < 0 {
+		return fmt.Errorf(" general.ttl %v is negative", time.Duration(c.General.TTL))
+	}
+	if _, err := c.Log.SlogLevel(); err != nil {
+		return err
+	}
+	if c.Window.Memory < 1<<20 || c.Window.Memory > 16<<30 {
+		return fmt.Errorf(" window.memory %v: want 1MiB to 16GiB", c.Window.Memory)
+	}
+	if c.Cgroups.Max < 1 || c.Cgroups.Max > 65536 {
+		return fmt.Errorf(" cgroups.max %d: want 1 to 65536", c.Cgroups.Max)
+	}
+	if c.General.BTFPath != "" {
+		if _, err := os.Stat(c.General.BTFPath); err != nil {
+			return fmt.Errorf(" general.btf_path: %w", err)
+		}
+	}
+	return nil
+}
+
+// CheckSamplers refuses switches of samplers that do not exist, in the order
+// of their names. known are those of the probes that were found.
+func (c *Config) CheckSamplers(known []string) error {
+	var errs []error
+	for name := range c.Samplers {
+		if !slices.Contains(known, name) {
+			errs = append(errs, fmt.Errorf("[samplers.%s]: no such sampler%s", name, didYouMean(name, known)))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// Enabled tells whether a sampler is on: its own switch, else the default's,
+// else yes.
+func (c *Config) Enabled(sampler string) bool {
+	for _, s := range []Sampler{c.Samplers[sampler], c.Defaults} {
+		if s.Enabled != nil {
+			return *s.Enabled
+		}
+	}
+	return true
+}
+
+// SlogLevel is the level for log/slog. trace, which the original has too, is
+// below debug.
+func (l Log) SlogLevel() (slog.Level, error) {
+	levels := map[string]slog.Level{"error": slog.LevelError, "warn": slog.LevelWarn, "info": slog.LevelInfo,
+		"debug": slog.LevelDebug, "trace": slog.LevelDebug - 4}
+	level, ok := levels[l.Level]
+	if !ok {
+		return 0, fmt.Errorf(" log.level %q: want error, warn, info, debug or trace", l.Level)
+	}
+	return level, nil
+}
