@@ -6,9 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,66 +21,76 @@ import (
 type Cgroup struct {
 	ID   uint64 // kernfs id, which is the inode number of its directory
 	Path string // within the hierarchy; the root is "/"
-	Born int64  // Unix nanoseconds; 0: it was there before it was looked for
+	Born int64  // when it was first seen, Unix nanoseconds; 0: it was there before it was looked for
 }
 
 // CgroupOptions say what is tracked.
 type CgroupOptions struct {
 	Mount string // of the hierarchy
 	Limit int    // most cgroups that are known at once; 0: 65,536
-	// Rescan is how often the tree is walked when the kernel's watches do
-	// not suffice (fs.inotify.max_user_watches); 0: a second.
+	// Rescan is how often the tree is walked while watches alone do not show
+	// all of it; 0: a second. A walk takes at most a twentieth of the time,
+	// so a large tree is walked less often.
 	Rescan time.Duration
-	Log    *slog.Logger
+	Log    *slog.Logger // nil: nothing is said
 }
 
 // Cgroups knows the control groups of a hierarchy from their birth to their
-// death. Births and deaths come by inotify(7), one watch a directory.
+// death. Births and deaths come by inotify(7), one watch a directory. Where
+// the watches do not suffice the tree is walked every now and then, and what
+// lives for less than that is not seen.
 type Cgroups struct {
 	mount   string
 	limit   int
+	rescan  time.Duration
 	log     *slog.Logger
-	fd      int
+	inotify int
 	wake    [2]int // a pipe that ends the tracker
 	done    chan struct{}
 	closing sync.Once
-	rescan  time.Duration
 
 	generation atomic.Uint64
-	dropped    atomic.Uint64
+	untracked  atomic.Int64
+	unwatched  atomic.Int64
+	warned     bool // of unwatched cgroups
 
-	mu        sync.Mutex
-	byPath    map[string]*tracked
-	byWatch   map[int32]string
-	unwatched bool // some directory has no watch: walk every now and then
-	notify    []func(born, died []Cgroup)
-	born      []Cgroup // not yet told
-	died      []Cgroup
+	mu      sync.Mutex // over all below; only the tracker's goroutine changes the tree
+	root    *node
+	count   int
+	watches map[int32]*node
+	due     time.Time // when the tree may be walked again
+	members []Cgroup  // of this generation; nil: not asked for yet
+	notify  []func(born, died []Cgroup)
+	born    []Cgroup // not yet told
+	died    []Cgroup
 }
 
-type tracked struct {
+// node is a tracked directory.
+type node struct {
 	Cgroup
-	watch int32 // -1: none
+	watch    int32 // -1: none
+	children map[string]*node
 }
 
 // TrackCgroups walks the hierarchy and then follows it until Close.
 func TrackCgroups(opts CgroupOptions) (*Cgroups, error) {
 	c := &Cgroups{mount: filepath.Clean(opts.Mount), limit: cmp.Or(opts.Limit, 65536), log: opts.Log,
-		rescan: cmp.Or(opts.Rescan, time.Second), done: make(chan struct{}),
-		byPath: map[string]*tracked{}, byWatch: map[int32]string{}}
+		rescan: cmp.Or(opts.Rescan, time.Second), done: make(chan struct{}), watches: map[int32]*node{}}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	if _, err := os.Stat(c.mount); err != nil {
-		return nil, fmt.Errorf("track cgroups: %w", err)
+	var stat unix.Stat_t
+	if err := unix.Stat(c.mount, &stat); err != nil {
+		return nil, fmt.Errorf("track cgroups: %w", &os.PathError{Op: "stat", Path: c.mount, Err: err})
 	}
 	var err error
-	if c.fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
-		return nil, fmt.Errorf("track cgroups: inotify: %w", err)
+	if c.inotify, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("track cgroups: inotify (see fs.inotify.max_user_instances): %w", err)
 	}
 	if err := unix.Pipe2(c.wake[:], unix.O_CLOEXEC); err != nil {
-		return nil, errors.Join(fmt.Errorf("track cgroups: %w", err), unix.Close(c.fd))
+		return nil, errors.Join(fmt.Errorf("track cgroups: %w", err), unix.Close(c.inotify))
 	}
+	c.root = c.bear("/", stat.Ino)
 	c.walk()
 	c.born, c.died = nil, nil
 	c.generation.Store(1)
@@ -90,35 +98,54 @@ func TrackCgroups(opts CgroupOptions) (*Cgroups, error) {
 	return c, nil
 }
 
+// Mount is where the hierarchy is mounted.
+func (c *Cgroups) Mount() string { return c.mount }
+
 // Generation changes with the membership.
 func (c *Cgroups) Generation() uint64 { return c.generation.Load() }
 
-// Dropped counts the cgroups that were not tracked because of the limit.
-func (c *Cgroups) Dropped() uint64 { return c.dropped.Load() }
+// Untracked is how many cgroups were found that are not tracked because of
+// the limit, those below them not counted. It is counted anew when there is
+// room again.
+func (c *Cgroups) Untracked() int { return int(c.untracked.Load()) }
 
-// Members lists the cgroups there are, sorted by path.
+// Unwatched is how many of the tracked cgroups have no watch, because
+// fs.inotify.max_user_watches is reached. While there are any, the tree is
+// walked every now and then.
+func (c *Cgroups) Unwatched() int { return int(c.unwatched.Load()) }
+
+// Members lists the cgroups there are, sorted by path. The slice is not
+// changed any more. It must not be called from a subscriber.
 func (c *Cgroups) Members() []Cgroup {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.members()
+	return c.sorted()
 }
 
-func (c *Cgroups) members() []Cgroup {
-	all := make([]Cgroup, 0, len(c.byPath))
-	for _, t := range c.byPath {
-		all = append(all, t.Cgroup)
+func (c *Cgroups) sorted() []Cgroup {
+	if c.members == nil {
+		c.members = c.root.appendAll(make([]Cgroup, 0, c.count))
+		slices.SortFunc(c.members, func(a, b Cgroup) int { return cmp.Compare(a.Path, b.Path) })
 	}
-	slices.SortFunc(all, func(a, b Cgroup) int { return cmp.Compare(a.Path, b.Path) })
-	return all
+	return c.members
+}
+
+func (g *node) appendAll(to []Cgroup) []Cgroup {
+	to = append(to, g.Cgroup)
+	for _, child := range g.children {
+		to = child.appendAll(to)
+	}
+	return to
 }
 
 // Subscribe calls f at once with all there are, and from then on, from the
-// tracker's goroutine, with those that were born and died.
+// tracker's goroutine, with those that were born and died; a cgroup that did
+// not live long is in both. The slices are f's to keep.
 func (c *Cgroups) Subscribe(f func(born, died []Cgroup)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.notify = append(c.notify, f)
-	f(c.members(), nil)
+	f(c.sorted(), nil)
 }
 
 // Close ends the tracking. It is safe to call twice.
@@ -127,7 +154,7 @@ func (c *Cgroups) Close() error {
 	c.closing.Do(func() {
 		_, werr := unix.Write(c.wake[1], []byte{0})
 		<-c.done
-		err = errors.Join(werr, unix.Close(c.fd), unix.Close(c.wake[0]), unix.Close(c.wake[1]))
+		err = errors.Join(werr, unix.Close(c.inotify), unix.Close(c.wake[0]), unix.Close(c.wake[1]))
 	})
 	return err
 }
@@ -137,13 +164,8 @@ func (c *Cgroups) follow() {
 	defer close(c.done)
 	buf := make([]byte, 64<<10)
 	for {
-		timeout := -1
-		if c.unwatched {
-			timeout = int(c.rescan.Milliseconds())
-		}
-		polled := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}, {Fd: int32(c.wake[0]), Events: unix.POLLIN}}
-		n, err := unix.Poll(polled, timeout)
-		if err != nil && err != unix.EINTR {
+		polled := []unix.PollFd{{Fd: int32(c.inotify), Events: unix.POLLIN}, {Fd: int32(c.wake[0]), Events: unix.POLLIN}}
+		if _, err := unix.Poll(polled, c.patience()); err != nil && err != unix.EINTR {
 			c.log.Error("cgroups are no longer followed", "error", err)
 			return
 		}
@@ -151,14 +173,28 @@ func (c *Cgroups) follow() {
 			return
 		}
 		c.mu.Lock()
-		if n == 0 && err == nil {
-			c.walk()
-		} else if n, err := unix.Read(c.fd, buf); err == nil {
+		if n, err := unix.Read(c.inotify, buf); err == nil {
 			c.events(buf[:n])
+		}
+		if c.partial() && !time.Now().Before(c.due) {
+			c.walk()
 		}
 		c.tell()
 		c.mu.Unlock()
 	}
+}
+
+// partial tells that a walk may find what the watches do not show.
+func (c *Cgroups) partial() bool {
+	return c.unwatched.Load() > 0 || c.untracked.Load() > 0 && c.count < c.limit
+}
+
+// patience is how long to wait for events, as poll(2) has it.
+func (c *Cgroups) patience() int {
+	if !c.partial() {
+		return -1
+	}
+	return int(max(0, time.Until(c.due)).Milliseconds()) + 1
 }
 
 // tell hands on what changed. Callers hold mu.
@@ -166,90 +202,10 @@ func (c *Cgroups) tell() {
 	if len(c.born)+len(c.died) == 0 {
 		return
 	}
+	c.members = nil
 	c.generation.Add(1)
 	for _, f := range c.notify {
 		f(c.born, c.died)
 	}
 	c.born, c.died = nil, nil
-}
-
-// walk brings the members in line with the tree.
-func (c *Cgroups) walk() {
-	c.unwatched = false
-	there := map[string]bool{}
-	c.enter("/", there)
-	for _, path := range slices.Sorted(maps.Keys(c.byPath)) {
-		if !there[path] {
-			c.remove(path)
-		}
-	}
-}
-
-// enter adds the directory at path and all below it. The watch comes before
-// the listing, so that a birth is in one of the two.
-func (c *Cgroups) enter(path string, there map[string]bool) {
-	dir := filepath.Join(c.mount, path)
-	var stat unix.Stat_t
-	if err := unix.Lstat(dir, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return
-	}
-	if t := c.byPath[path]; t != nil && t.ID != stat.Ino {
-		c.remove(path) // another one of the same name
-	}
-	if c.byPath[path] == nil && !c.add(path, stat.Ino) {
-		return
-	}
-	if c.byPath[path].watch < 0 {
-		c.watch(path, dir)
-	}
-	if there != nil {
-		there[path] = true
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		c.log.Warn("cannot list cgroups", "path", path, "error", err)
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			c.enter(filepath.Join(path, e.Name()), there)
-		}
-	}
-}
-
-func (c *Cgroups) add(path string, id uint64) bool {
-	if len(c.byPath) >= c.limit {
-		c.dropped.Add(1)
-		return false
-	}
-	g := Cgroup{ID: id, Path: path}
-	if c.generation.Load() > 0 {
-		g.Born = Wall()
-	}
-	c.byPath[path] = &tracked{Cgroup: g, watch: -1}
-	c.born = append(c.born, g)
-	return true
-}
-
-func (c *Cgroups) watch(path, dir string) {
-	w, err := unix.InotifyAddWatch(c.fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
-	if err != nil {
-		if !c.unwatched && !errors.Is(err, unix.ENOENT) {
-			c.log.Warn("cgroups are walked instead of watched; raise fs.inotify.max_user_watches", "error", err)
-		}
-		c.unwatched = true
-		return
-	}
-	c.byPath[path].watch = int32(w)
-	c.byWatch[int32(w)] = path
-}
-
-// remove ends path and all below it.
-func (c *Cgroups) remove(path string) {
-	for below, t := range c.byPath {
-		if below == path || len(below) > len(path) && below[:len(path)] == path && below[len(path)] == '/' {
-			delete(c.byPath, below)
-			delete(c.byWatch, t.watch)
-			c.died = append(c.died, t.Cgroup)
-		}
-	}
 }

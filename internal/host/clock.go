@@ -6,36 +6,50 @@
 package host
 
 import (
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// The same moment on both clocks. Go's own monotonic clock is
-// CLOCK_MONOTONIC (runtime, nanotime1), read without a system call.
-var bootTime, bootMono = time.Now(), clockMonotonic()
+// The same moment by Go and by the kernel. Go's own monotonic clock is
+// CLOCK_MONOTONIC (runtime, nanotime1), read without a system call, but from
+// an origin that it does not tell.
+var originGo, originMono, originError = origin()
 
-func clockMonotonic() int64 {
+// origin reads both clocks several times and keeps the reading that took
+// least time; they are apart by at most the half of that.
+func origin() (at time.Time, mono int64, within time.Duration) {
+	within = time.Hour
+	for range 16 {
+		before := time.Now()
+		now := clock(unix.CLOCK_MONOTONIC)
+		if took := time.Since(before); took/2 < within {
+			within = took / 2
+			at, mono = before.Add(within), now
+		}
+	}
+	return at, mono, within
+}
+
+func clock(id int32) int64 {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic("host: CLOCK_MONOTONIC: " + err.Error()) // POSIX has it everywhere
+	if err := unix.ClockGettime(id, &ts); err != nil {
+		panic("host: clock_gettime: " + err.Error()) // the clocks asked for are in every kernel since 2.6.39
 	}
 	return ts.Nano()
 }
 
 // Mono is CLOCK_MONOTONIC in nanoseconds: the clock of BPF programs
-// (bpf_ktime_get_ns) and of acquisition windows.
-func Mono() int64 { return bootMono + int64(time.Since(bootTime)) }
+// (bpf_ktime_get_ns) and of acquisition windows. It makes no system call.
+func Mono() int64 { return originMono + int64(time.Since(originGo)) }
 
 // Wall is the time of day in Unix nanoseconds.
 func Wall() int64 { return time.Now().UnixNano() }
 
-// BootTime is when the machine started, in Unix nanoseconds by the present
-// time of day.
-func BootTime() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("host: CLOCK_BOOTTIME: " + err.Error()) // Linux 2.6.39
-	}
-	return Wall() - ts.Nano()
-}
+// BootTime is when the machine started, in Unix nanoseconds. It is the same
+// for the whole life of the process, however the time of day is set
+// meanwhile, so that it can be the start of counters.
+func BootTime() int64 { return bootTime() }
+
+var bootTime = sync.OnceValue(func() int64 { return Wall() - clock(unix.CLOCK_BOOTTIME) })

@@ -15,8 +15,12 @@ type Hierarchy struct {
 	Mount   string // "" when there is none
 	Version int    // 1 or 2
 	// CPUAcct is the mount of the v1 cpuacct controller, which need not be
-	// that of the cpu controller; the unified one has it in the same tree.
+	// that of the cpu controller ("": it is not mounted); the unified
+	// hierarchy has its counters in the same tree.
 	CPUAcct string
+	// Unified is the mount of the unified hierarchy, or "". With version 1 it
+	// makes the host a hybrid one.
+	Unified string
 }
 
 // V1 tells that BPF programs must look at the task's cpu controller and not
@@ -25,10 +29,15 @@ func (h Hierarchy) V1() bool { return h.Version == 1 }
 
 // String is for people.
 func (h Hierarchy) String() string {
-	if h.Mount == "" {
+	switch {
+	case h.Mount == "":
 		return "none mounted"
+	case h.V1() && h.Unified != "":
+		return fmt.Sprintf("hybrid: v1 cpu controller at %s, v2 at %s", h.Mount, h.Unified)
+	case h.V1():
+		return "v1 cpu controller at " + h.Mount
 	}
-	return fmt.Sprintf("v%d at %s", h.Version, h.Mount)
+	return "v2 at " + h.Mount
 }
 
 // CgroupMode finds the hierarchy in /proc/self/mounts.
@@ -40,35 +49,35 @@ func CgroupMode() Hierarchy {
 	return parseHierarchy(string(text))
 }
 
+// parseHierarchy takes the first mount of each kind: later ones of the same
+// are made for containers.
 func parseHierarchy(mounts string) Hierarchy {
-	var v1, v2 Hierarchy
-	for line := range strings.Lines(mounts) {
-		f := strings.Fields(line)
-		if len(f) < 4 {
-			continue
+	var cpu, acct, unified string
+	first := func(to *string, mount string) {
+		if *to == "" {
+			*to = mount
 		}
-		options := strings.Split(f[3], ",")
-		switch f[2] {
+	}
+	for m := range parseMounts(mounts) {
+		switch m.kind {
 		case "cgroup2":
-			v2 = Hierarchy{Mount: unescape(f[1]), Version: 2, CPUAcct: unescape(f[1])}
+			first(&unified, m.at)
 		case "cgroup":
-			for _, o := range options {
-				switch o {
+			for option := range strings.SplitSeq(m.options, ",") {
+				switch option {
 				case "cpu":
-					v1.Mount, v1.Version = unescape(f[1]), 1
+					first(&cpu, m.at)
 				case "cpuacct":
-					v1.CPUAcct = unescape(f[1])
+					first(&acct, m.at)
 				}
 			}
 		}
 	}
-	if v1.Mount != "" {
-		return v1
+	switch {
+	case cpu != "":
+		return Hierarchy{Mount: cpu, Version: 1, CPUAcct: acct, Unified: unified}
+	case unified != "":
+		return Hierarchy{Mount: unified, Version: 2, CPUAcct: unified, Unified: unified}
 	}
-	return v2
-}
-
-// unescape undoes the octal escapes of /proc/mounts (proc(5)).
-func unescape(path string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
+	return Hierarchy{}
 }

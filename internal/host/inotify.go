@@ -5,46 +5,42 @@ package host
 import (
 	"bytes"
 	"encoding/binary"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// events applies what one read of inotify gave: struct inotify_event, each
-// followed by its name (inotify(7)). Callers hold mu.
-func (c *Cgroups) events(b []byte) {
-	for len(b) >= unix.SizeofInotifyEvent {
-		watch := int32(binary.NativeEndian.Uint32(b))
-		mask := binary.NativeEndian.Uint32(b[4:])
-		size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
-		if size > len(b) {
-			return
-		}
-		name, _, _ := bytes.Cut(b[unix.SizeofInotifyEvent:size], []byte{0})
-		c.event(watch, mask, string(name))
-		b = b[size:]
-	}
+// event is a struct inotify_event with its name (inotify(7)).
+type event struct {
+	watch int32
+	mask  uint32
+	name  string
 }
 
-func (c *Cgroups) event(watch int32, mask uint32, name string) {
-	if mask&unix.IN_Q_OVERFLOW != 0 {
-		c.walk() // the kernel dropped events; the tree has the truth
-		return
+// cutEvent takes the first event off b; ok is false when there is no whole one.
+func cutEvent(b []byte) (e event, rest []byte, ok bool) {
+	if len(b) < unix.SizeofInotifyEvent {
+		return e, nil, false
 	}
-	parent, known := c.byWatch[watch]
-	if !known || mask&unix.IN_ISDIR == 0 {
-		return
+	length := uint64(binary.NativeEndian.Uint32(b[12:]))
+	text := b[unix.SizeofInotifyEvent:]
+	if length > uint64(len(text)) {
+		return e, nil, false
 	}
-	path := filepath.Join(parent, name)
-	switch {
-	case mask&unix.IN_CREATE != 0:
-		c.enter(path, nil)
-	case mask&unix.IN_DELETE != 0:
-		// A new one of the same name may be there already.
-		if _, err := unix.InotifyAddWatch(c.fd, filepath.Join(c.mount, path), unix.IN_CREATE|unix.IN_DELETE|unix.IN_ONLYDIR); err != nil {
-			c.remove(path)
-		} else {
-			c.enter(path, nil)
+	name, _, _ := bytes.Cut(text[:length], []byte{0}) // padded with zeros
+	e = event{int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:]), string(name)}
+	return e, text[length:], true
+}
+
+// events applies what one read of inotify gave. An event says where to look,
+// never what is there: that is what the tree says now. Callers hold mu.
+func (c *Cgroups) events(b []byte) {
+	for e, rest, ok := cutEvent(b); ok; e, rest, ok = cutEvent(rest) {
+		if e.mask&unix.IN_Q_OVERFLOW != 0 {
+			c.walk() // the kernel dropped events
+			continue
+		}
+		if parent := c.watches[e.watch]; parent != nil && e.mask&unix.IN_ISDIR != 0 && e.name != "" {
+			c.look(parent, e.name)
 		}
 	}
 }
