@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/util/stats"
+)
+
+// The limits and defaults of an engine.
+const (
+	// DefaultTimeout ends a query; Prometheus has the same.
+	DefaultTimeout = 2 * time.Minute
+	// DefaultMaxSamples is how many samples a query may hold at once: at
+	// 16 bytes each, 160 MB. A histogram counts as several.
+	DefaultMaxSamples = 10_000_000
+	// DefaultConcurrency is how many queries are evaluated at once; others
+	// wait. Two let a quick query pass a slow one.
+	DefaultConcurrency = 2
+	// DefaultLookback is how old the newest sample of a series may be to
+	// stand for its present value. Prometheus takes five minutes because it
+	// must guess that a series ended; here the data says so, and the
+	// lookback has only to span the gap between two samples. A minute
+	// covers sources that are read every half minute, and does not draw a
+	// line for minutes through a time when nothing was recorded.
+	DefaultLookback = time.Minute
+	// MaxPoints is how many steps a range query may have; Prometheus has
+	// the same.
+	MaxPoints = 11_000
+
+	// subqueryStep is the resolution of a subquery that names none, [1m:].
+	subqueryStep = time.Second
+)
+
+// Options are the limits of an engine. The zero value of each field stands
+// for the default of that name.
+type Options struct {
+	Timeout     time.Duration
+	MaxSamples  int
+	Concurrency int
+	// Lookback must be longer than the time between two samples of the
+	// slowest source. A query may name its own.
+	Lookback time.Duration
+}
+
+// Engine evaluates PromQL. It is safe for concurrent use.
+type Engine struct {
+	promql  *promql.Engine
+	parser  parser.Parser
+	timeout time.Duration
+}
+
+// New makes an engine. It needs no closing.
+func New(o Options) *Engine {
+	opts := engineOptions(o)
+	return &Engine{promql.NewEngine(opts), opts.Parser, opts.Timeout}
+}
+
+func engineOptions(o Options) promql.EngineOpts {
+	return promql.EngineOpts{
+		Timeout:                  or(o.Timeout, DefaultTimeout),
+		MaxSamples:               or(o.MaxSamples, DefaultMaxSamples),
+		LookbackDelta:            or(o.Lookback, DefaultLookback),
+		ActiveQueryTracker:       make(gate, or(o.Concurrency, DefaultConcurrency)),
+		NoStepSubqueryIntervalFn: func(int64) int64 { return subqueryStep.Milliseconds() },
+		EnableAtModifier:         true,
+		EnableNegativeOffset:     true,
+		EnableDelayedNameRemoval: true,
+		UseStartTimestamps:       true,
+		Parser:                   parser.NewParser(dialect),
+	}
+}
+
+// dialect is all of PromQL, the parts that Prometheus hides behind a flag
+// included: Prometheus's own scripts test all of it, and anchored ranges give
+// the increase without extrapolation.
+var dialect = parser.Options{
+	EnableExperimentalFunctions:  true,
+	ExperimentalDurationExpr:     true,
+	EnableExtendedRangeSelectors: true,
+	EnableBinopFillModifiers:     true,
+}
+
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// gate lets as many queries run at once as the channel has room for.
+type gate chan struct{}
+
+func (g gate) GetMaxConcurrent() int { return cap(g) }
+func (g gate) Delete(int)            { <-g }
+func (g gate) Close() error          { return nil }
+
+func (g gate) Insert(ctx context.Context, _ string) (int, error) {
+	select {
+	case g <- struct{}{}:
+		return 0, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// settings are what a request may ask for besides the expression.
+type settings struct {
+	lookback time.Duration // 0: the engine's
+	stats    bool
+}
+
+// Instant evaluates the expression at one time. Errors are those of Range.
+func (e *Engine) Instant(ctx context.Context, r Reader, expr string, at time.Time) (*Result, error) {
+	return e.instant(ctx, r, expr, at, settings{})
+}
+
+// Range evaluates the expression at start and every step after it up to end.
+// Time is counted in whole milliseconds. An expression that is not PromQL
+// gives a *SyntaxError, a range the engine will not do an error of
+// ErrRange, too much time or too many samples one of ErrLimit.
+func (e *Engine) Range(ctx context.Context, r Reader, expr string, start, end time.Time, step time.Duration) (*Result, error) {
+	return e.ranged(ctx, r, expr, start, end, step, settings{})
+}
+
+func (e *Engine) instant(ctx context.Context, r Reader, expr string, at time.Time, s settings) (*Result, error) {
+	q, err := e.promql.NewInstantQuery(ctx, queryable{r}, promql.NewPrometheusQueryOpts(false, s.lookback), expr, at)
+	return finish(ctx, q, err, expr, s)
+}
+
+func (e *Engine) ranged(ctx context.Context, r Reader, expr string, start, end time.Time, step time.Duration, s settings) (*Result, error) {
+	if err := checkRange(start, end, step); err != nil {
+		return nil, err
+	}
+	q, err := e.promql.NewRangeQuery(ctx, queryable{r}, promql.NewPrometheusQueryOpts(false, s.lookback), expr, start, end, step)
+	return finish(ctx, q, err, expr, s)
+}
+
+// finish evaluates a prepared query and takes the answer out of the engine's
+// memory, which the engine then reuses.
+func finish(ctx context.Context, q promql.Query, err error, expr string, s settings) (*Result, error) {
+	if err != nil {
+		return nil, syntaxError(err, expr)
+	}
+	defer q.Close()
+	res := q.Exec(ctx)
+	if res.Err != nil {
+		return nil, execError(res.Err)
+	}
+	out := fromValue(res.Value)
+	if len(res.Warnings) > 0 {
+		out.Warnings, out.Infos = res.Warnings.AsStrings(expr, maxAnnotations, maxAnnotations)
+	}
+	if s.stats {
+		if out.stats, err = json.Marshal(stats.NewQueryStats(q.Stats())); err != nil {
+			return nil, execError(err)
+		}
+	}
+	return out, nil
+}
+
+// maxAnnotations is how many warnings and how many infos an answer carries.
+const maxAnnotations = 10
+
+func fromValue(v parser.Value) *Result {
+	out := &Result{Type: Type(v.Type())}
+	switch v := v.(type) {
+	case promql.String:
+		out.Text, out.Time = v.V, v.T
+	case promql.Scalar:
+		out.Series = []Series{{Points: []Point{{v.T, v.V}}}}
+	case promql.Vector:
+		out.Series = make([]Series, len(v))
+		points := make([]Point, len(v))
+		for i, s := range v {
+			out.Series[i].Labels = fromLabels(s.Metric)
+			if s.H != nil {
+				out.Series[i].Histograms = []HistogramPoint{{s.T, fromHistogram(s.H)}}
+				continue
+			}
+			points[i] = Point{s.T, s.F}
+			out.Series[i].Points = points[i : i+1 : i+1]
+		}
+	case promql.Matrix:
+		out.Series = make([]Series, len(v))
+		for i, s := range v {
+			out.Series[i] = fromLine(s)
+		}
+	}
+	return out
+}
+
+func fromLine(s promql.Series) Series {
+	out := Series{Labels: fromLabels(s.Metric)}
+	if len(s.Floats) > 0 {
+		out.Points = make([]Point, len(s.Floats))
+		for i, p := range s.Floats {
+			out.Points[i] = Point{p.T, p.F}
+		}
+	}
+	if len(s.Histograms) > 0 {
+		out.Histograms = make([]HistogramPoint, len(s.Histograms))
+		for i, p := range s.Histograms {
+			out.Histograms[i] = HistogramPoint{p.T, fromHistogram(p.H)}
+		}
+	}
+	return out
+}
+
+func fromLabels(ls labels.Labels) []Label {
+	out := make([]Label, 0, ls.Len())
+	ls.Range(func(l labels.Label) { out = append(out, Label{l.Name, l.Value}) })
+	return out
+}
+
+func fromHistogram(h *histogram.FloatHistogram) Histogram {
+	out := Histogram{Count: h.Count, Sum: h.Sum}
+	for it := h.AllBucketIterator(); it.Next(); {
+		b := it.At()
+		if b.Count == 0 {
+			continue
+		}
+		bounds := 2
+		switch {
+		case b.LowerInclusive && b.UpperInclusive:
+			bounds = 3
+		case b.LowerInclusive:
+			bounds = 1
+		case b.UpperInclusive:
+			bounds = 0
+		}
+		out.Buckets = append(out.Buckets, Bucket{b.Lower, b.Upper, b.Count, bounds})
+	}
+	return out
+}
