@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package procfs reads what the kernel counts in /proc: a file of this package
-// for a file there, with the reading apart from the parsing. A file is kept
-// open and read with one pread, and parsed in place.
+// and a source for a file there (/proc/stat: stat.go; /proc/meminfo would be
+// meminfo.go), with the reading, here, apart from the parsing, there. A file
+// is kept open and read with one pread, and parsed in place.
 //
 // It publishes what a file says and computes nothing that a query can.
 package procfs

@@ -13,7 +13,7 @@ import (
 )
 
 // tick is the unit of the times in /proc/stat in nanoseconds: USER_HZ is 100 on
-// every architecture that Go runs on (proc(5)).
+// the architectures that the agent is built for (proc(5)).
 const tick = 10_000_000
 
 // states are the values of the label state, in the order in which the words
@@ -40,8 +40,9 @@ var (
 )
 
 // Stat is the source of /proc/stat: the time of each CPU by state, and how many
-// CPUs there are. The kernel counts by its scheduler tick, shown in steps of
-// 10 ms.
+// CPUs there are. The kernel shows the time in steps of 10 ms, and counts it by
+// its scheduler tick unless it is built to account at every change of state
+// (CONFIG_VIRT_CPU_ACCOUNTING).
 type Stat struct {
 	file   *file
 	usage  bool // cpu_usage is on
@@ -50,16 +51,23 @@ type Stat struct {
 	cpus   []int                 // of the schema
 	now    []int                 // of the file as it was read last
 	times  [][len(states)]uint64 // by position in now, in ticks
-	last   []uint64              // the words last published: none may step back
+	shown  map[int]*counted      // by CPU, those that went offline too
 }
 
-// NewStat opens /proc/stat.
+// counted is what a CPU's counters stand at: at times, which were base at
+// start, both in ticks.
+type counted struct {
+	start       int64
+	base, times [len(states)]uint64
+}
+
+// NewStat opens /proc/stat for the metrics that are on.
 func NewStat(usage, cores bool) (*Stat, error) {
 	f, err := open("/proc/stat")
 	if err != nil {
 		return nil, err
 	}
-	return &Stat{file: f, usage: usage, cores: cores}, nil
+	return &Stat{file: f, usage: usage, cores: cores, shown: map[int]*counted{}}, nil
 }
 
 // Name is "stat".
@@ -73,91 +81,114 @@ func (s *Stat) Read(f *metric.Frame) error {
 	if err != nil {
 		return err
 	}
-	btime, err := s.parse(text)
-	if err != nil {
+	if err := s.parse(text); err != nil {
 		return err
 	}
-	if s.schema == nil || !slices.Equal(s.cpus, s.now) {
-		if err := s.rebuild(btime); err != nil {
+	reset := s.advance()
+	if reset || s.schema == nil || !slices.Equal(s.cpus, s.now) {
+		if err := s.rebuild(); err != nil {
 			return err
 		}
 	}
 	f.Schema, f.Lost = s.schema, 0
 	f.Resize(s.schema.Words)
-	to := f.Values
+	to := f.Values[:0]
 	if s.usage {
-		for i := range s.times {
-			for j, t := range s.times[i] {
-				at := i*len(states) + j
-				// iowait, and idle with it, may step back when a CPU
-				// wakes (proc(5)); a counter does not.
-				s.last[at] = max(s.last[at], t*tick)
-				to[at] = s.last[at]
+		for _, cpu := range s.cpus {
+			c := s.shown[cpu]
+			for state, ticks := range c.times {
+				to = append(to, (ticks-c.base[state])*tick)
 			}
 		}
-		to = to[len(s.last):]
 	}
 	if s.cores {
-		to[0] = uint64(len(s.now))
+		to = append(to, uint64(len(s.cpus)))
 	}
 	return nil
 }
 
-// rebuild makes the schema of the CPUs that are online now. All counters began
-// when the machine did.
-func (s *Stat) rebuild(btime uint64) error {
+// jitter is by how many ticks a counter may step back without a reset. idle
+// and iowait do so by a tick or two, because the kernel computes them anew
+// from a CPU that may be waking at that moment (proc(5)); they then stand
+// still until the kernel has caught up.
+const jitter = 100
+
+// advance takes over the times that were read. A counter never steps back; a
+// CPU with one that fell further than jitter (kernels have lost the idle time
+// of a CPU that came back online) counts from zero again, which reset tells.
+func (s *Stat) advance() (reset bool) {
+	for i, cpu := range s.now {
+		now, c := &s.times[i], s.shown[cpu]
+		if c == nil {
+			s.shown[cpu] = &counted{start: host.BootTime(), times: *now}
+			continue
+		}
+		for state, ticks := range now {
+			if ticks+jitter < c.times[state] {
+				*c, reset = counted{host.Wall(), *now, *now}, true
+				break
+			}
+			c.times[state] = max(c.times[state], ticks)
+		}
+	}
+	return reset
+}
+
+// rebuild makes the schema of the CPUs that are online now.
+func (s *Stat) rebuild() error {
 	s.cpus = slices.Clone(s.now)
-	start := int64(btime) * 1e9
 	var series []metric.Series
 	if s.usage {
 		for _, cpu := range s.cpus {
 			for _, state := range states {
-				series = append(series, metric.Series{Desc: cpuUsage, Start: start, Values: []string{strconv.Itoa(cpu), state}})
+				series = append(series, metric.Series{Desc: cpuUsage, Start: s.shown[cpu].start, Values: []string{strconv.Itoa(cpu), state}})
 			}
 		}
-		s.last = make([]uint64, len(series))
 	}
 	if s.cores {
-		series = append(series, metric.Series{Desc: cpuCores, Start: start})
+		series = append(series, metric.Series{Desc: cpuCores})
 	}
 	schema, err := metric.NewSchema(s.Name(), series)
 	s.schema = schema
 	return err
 }
 
-var errStat = errors.New("/proc/stat is not as proc(5) has it")
+var (
+	errStat = errors.New("/proc/stat is not as proc(5) has it")
+	newline = []byte("\n")
+	cpuLine = []byte("cpu")
+)
 
 // parse reads the lines "cpuN user nice system idle iowait irq softirq steal
-// guest guest_nice" and "btime seconds".
-func (s *Stat) parse(text []byte) (btime uint64, err error) {
+// guest guest_nice". The kernel writes them first, after the one of the sum.
+func (s *Stat) parse(text []byte) error {
 	s.now, s.times = s.now[:0], s.times[:0]
 	for len(text) > 0 {
-		line := text
-		if i := bytes.IndexByte(text, '\n'); i >= 0 {
-			line, text = text[:i], text[i+1:]
-		} else {
-			text = nil
+		var line []byte
+		line, text, _ = bytes.Cut(text, newline)
+		rest, is := bytes.CutPrefix(line, cpuLine)
+		if !is {
+			break
 		}
-		var ok bool
-		if rest, is := bytes.CutPrefix(line, []byte("cpu")); is && len(rest) > 0 && rest[0] != ' ' {
+		if len(rest) > 0 && rest[0] != ' ' {
 			if err := s.parseCPU(rest); err != nil {
-				return 0, err
-			}
-		} else if rest, is := bytes.CutPrefix(line, []byte("btime ")); is {
-			if btime, _, ok = number(rest); !ok {
-				return 0, errStat
+				return err
 			}
 		}
 	}
-	if len(s.now) == 0 || btime == 0 {
-		return 0, errStat
+	if len(s.now) == 0 {
+		return errStat
 	}
-	return btime, nil
+	return nil
 }
+
+// maxCPU is above the number of any CPU there will be (NR_CPUS is 8,192 at
+// most).
+const maxCPU = 1 << 16
 
 func (s *Stat) parseCPU(b []byte) error {
 	cpu, b, ok := number(b)
-	if !ok || len(s.now) > 0 && int(cpu) <= s.now[len(s.now)-1] {
+	if !ok || cpu > maxCPU || len(s.now) > 0 && int(cpu) <= s.now[len(s.now)-1] {
 		return errStat
 	}
 	var v [10]uint64
