@@ -102,7 +102,9 @@ func New(o Options) *Agent {
 	a.started = a.clock.Mono()
 	a.offset = a.clock.Wall() - a.started
 	a.stats.durations = make([]atomic.Uint64, tickPower.Buckets())
-	a.Add(newSelf(a, o.Self), SourceOptions{})
+	if !o.Self.Off {
+		a.Add(newSelf(a, o.Self), SourceOptions{})
+	}
 	return a
 }
 

@@ -26,6 +26,7 @@ type ProgramCost struct {
 // Self is what the agent publishes of itself and cannot know by itself. Each
 // may be nil: then it is not published.
 type Self struct {
+	Off          bool                              // publish nothing at all
 	KernelMemory func() uint64                     // bytes of BPF maps and programs
 	Programs     func([]ProgramCost) []ProgramCost // appends; empty while not measured
 }

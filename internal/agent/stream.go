@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"rezolus/internal/store"
@@ -20,7 +21,7 @@ func mailbox(interval time.Duration) int {
 	return int(min(256, max(8, time.Second/interval)))
 }
 
-// StreamHandler serves GET /stream?interval=10ms: a recording that goes on as
+// StreamHandler serves GET /stream?interval=10ms&meta=key%3Dvalue: a recording that goes on as
 // long as the follower listens, in the bytes of a file (docs/format.md). A
 // follower that is too slow loses ticks, which leaves holes in their numbers.
 func (a *Agent) StreamHandler() http.Handler {
@@ -47,13 +48,25 @@ func (a *Agent) StreamHandler() http.Handler {
 		defer s.Close()
 		w.Header().Set("Content-Type", "application/vnd.rezolus.recording")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		a.stream(w, r, s, interval)
+		a.stream(w, r, s, store.EncoderOptions{Interval: interval, Meta: metadata(r.Form["meta"])})
 	})
 }
 
-func (a *Agent) stream(w http.ResponseWriter, r *http.Request, s *Subscription, interval time.Duration) {
+// metadata is what the follower wants to stand in the recording, key=value
+// each. A request is bounded, and so are they.
+func metadata(pairs []string) map[string]string {
+	meta := map[string]string{}
+	for _, p := range pairs {
+		if key, value, ok := strings.Cut(p, "="); ok {
+			meta[key] = value
+		}
+	}
+	return meta
+}
+
+func (a *Agent) stream(w http.ResponseWriter, r *http.Request, s *Subscription, o store.EncoderOptions) {
 	control := http.NewResponseController(w)
-	encoder := store.NewEncoder(store.EncoderOptions{Interval: interval})
+	encoder := store.NewEncoder(o)
 	var buf []byte
 	for {
 		select {

@@ -328,6 +328,13 @@ func (c *CgroupSource) rebuild() error {
 	return nil
 }
 
+// Publishes tells whether any probe has banks by cgroup.
+func (c *CgroupSource) Publishes() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.mapped) > 0
+}
+
 // KernelBytes is the memory of the table.
 func (c *CgroupSource) KernelBytes() uint64 { return mapBytes(c.table) }
 

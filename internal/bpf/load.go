@@ -21,7 +21,7 @@ type Host struct {
 	Mono      func() int64 // CLOCK_MONOTONIC in nanoseconds
 	Wall      func() int64 // Unix nanoseconds
 	KernelBTF bool         // the kernel has BTF of its own: tp_btf and fentry can be tried
-	BTF       *btf.Spec    // BTF of this kernel from a file, where it has none; else nil
+	BTF       *Types       // BTF of this kernel from a file, where it has none; else nil
 }
 
 // Options say how a probe is loaded.
@@ -29,7 +29,7 @@ type Options struct {
 	Host    Host
 	Enabled func(sampler string) bool
 	Cgroups *CgroupSource // for banks of cgroups; nil: such a probe fails to load
-	Cache   *btf.Cache    // shared between probes, so that the kernel's BTF is decoded once
+	Cache   *Cache        // shared between probes, so that the kernel's BTF is decoded once
 }
 
 // Probe is an object that runs.
@@ -270,3 +270,15 @@ func powerOfTwo(n int) int {
 	}
 	return 1 << bits.Len(uint(n-1))
 }
+
+// Types is the BTF of a kernel, and Cache keeps it decoded between probes.
+type (
+	Types = btf.Spec
+	Cache = btf.Cache
+)
+
+// ReadTypes reads the BTF of a kernel from a file: plain BTF or an ELF with it.
+func ReadTypes(path string) (*Types, error) { return btf.LoadSpec(path) }
+
+// NewCache returns an empty cache.
+func NewCache() *Cache { return btf.NewCache() }

@@ -16,8 +16,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf/btf"
-
 	"rezolus/internal/bpf"
 	"rezolus/internal/host"
 	"rezolus/probes"
@@ -72,7 +70,7 @@ func run(rounds int) error {
 	return p.close()
 }
 
-var kernelTypes = btf.NewCache()
+var kernelTypes = bpf.NewCache()
 
 // measure loads what the configuration wants, measures once and unloads.
 func (c *configuration) measure(p *pipe) error {

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"rezolus/internal/agent"
+	"rezolus/internal/bpf"
+	"rezolus/internal/config"
+	"rezolus/internal/export/prom"
+	"rezolus/internal/host"
+	"rezolus/internal/metric"
+	"rezolus/internal/query"
+	"rezolus/internal/store"
+	"rezolus/internal/web"
+)
+
+// runAgent is `rezolus [CONFIG]`.
+func runAgent(ctx context.Context, args []string) error {
+	c := config.Default()
+	if len(args) == 1 {
+		var err error
+		if c, err = config.Read(args[0]); err != nil {
+			return usage{err}
+		}
+	}
+	level, err := c.Log.SlogLevel()
+	if err != nil {
+		return usage{err}
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	listener, err := listen(c.General.Listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	h, err := build(c, log)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	if err := h.anything(); err != nil {
+		return err
+	}
+	// What parsing the probes and the kernel's types took is not needed again.
+	debug.FreeOSMemory()
+	debug.SetGCPercent(50)
+	return h.serve(ctx, listener)
+}
+
+func listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, hint(fmt.Errorf("listen on %s: the port is in use", address),
+			"another agent may run already (rezolus status http://%s); or set listen under [general]", address)
+	case err != nil:
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// anything fails when not one sampler runs that was switched on, and warns in
+// one line about those that do not.
+func (h *house) anything() error {
+	var broken []string
+	reason := ""
+	for _, s := range h.samplers() {
+		if s.State == bpf.Failed || s.State == bpf.Unsupported {
+			broken, reason = append(broken, s.Name), s.Reason
+		}
+	}
+	if len(broken) == 0 {
+		return nil
+	}
+	if len(h.sources) == 0 {
+		return hint(fmt.Errorf("no sampler can run: %s", reason), "sudo rezolus doctor")
+	}
+	h.log.Warn("samplers do not run; rezolus doctor says why", "samplers", broken, "reason", reason)
+	return nil
+}
+
+// serve runs the agent until the context ends or a part of it fails.
+func (h *house) serve(ctx context.Context, listener net.Listener) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	a := h.newAgent()
+	interval := time.Duration(h.config.General.Interval)
+	window := store.NewWindow(int(h.config.Window.Memory))
+	sub, err := a.Subscribe("window", interval, 4)
+	if err != nil {
+		return err
+	}
+	var parts sync.WaitGroup
+	failed := make(chan error, 3)
+	start := func(f func() error) {
+		parts.Go(func() {
+			if err := f(); err != nil {
+				failed <- err
+			}
+			stop() // one part ends, all end
+		})
+	}
+	server := h.server(a, window)
+	start(func() error { return a.Run(ctx) })
+	start(func() error { return fill(window, sub) })
+	start(func() error { return serveUntil(ctx, server, listener) })
+	ignoreHangup()
+	fmt.Printf("rezolus %s: http://%s/\n", version, listener.Addr())
+	parts.Wait()
+	close(failed)
+	return <-failed
+}
+
+// fill puts ticks into the live window.
+func fill(window *store.Window, sub *agent.Subscription) error {
+	for s := range sub.C() {
+		err := window.Put(s)
+		sub.Release(s)
+		if err != nil {
+			return fmt.Errorf("live window: %w", err)
+		}
+	}
+	return nil
+}
+
+// ignoreHangup keeps a daemon alive when its terminal goes.
+func ignoreHangup() { signal.Ignore(syscall.SIGHUP) }
+
+func (h *house) server(a *agent.Agent, window *store.Window) *http.Server {
+	engine := query.New(query.Options{})
+	run := host.NewRun(version)
+	latest := func(ctx context.Context) (*metric.Snapshot, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		return a.Latest(ctx, time.Duration(h.config.General.TTL))
+	}
+	return newServer(web.New(web.Options{
+		Page: func() web.Page {
+			first, last := window.Bounds()
+			return web.Page{Mode: web.Live, Host: run.Host, Kernel: run.Kernel, Version: version,
+				First: first, Last: last, Interval: time.Duration(h.config.General.Interval)}
+		},
+		API:     query.API(engine, window, buildInfo()),
+		Metrics: prom.Handler(latest),
+		Stream:  a.StreamHandler(),
+		Status:  h.statusHandler(a),
+		Listen:  h.config.General.Listen,
+	}))
+}
+
+// newServer bounds what a client can make the server wait for.
+func newServer(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10}
+}
+
+// serveUntil serves until the context ends, and then gives requests a moment.
+func serveUntil(ctx context.Context, server *http.Server, listener net.Listener) error {
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if server.Shutdown(grace) != nil {
+		return server.Close() // those that did not end in time
+	}
+	return nil
+}

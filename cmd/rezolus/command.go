@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// child is the command that a recording lives as long as.
+type child struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// startCommand starts the command with this process's input and output, in a
+// process group of its own, so that a signal from the keyboard reaches it once:
+// by us.
+func startCommand(argv []string) (*child, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintf(os.Stderr, "rezolus: error: start command: %v\n", err)
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			return nil, exit(127) // as a shell has it
+		}
+		return nil, exit(126)
+	}
+	c := &child{cmd: cmd, ended: make(chan struct{})}
+	c.forward()
+	return c, nil
+}
+
+// forward hands signals on until the command ends.
+func (c *child) forward() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		defer signal.Stop(signals)
+		for {
+			select {
+			case s := <-signals:
+				// It may have ended just now.
+				_ = syscall.Kill(-c.cmd.Process.Pid, s.(syscall.Signal))
+			case <-c.ended:
+				return
+			}
+		}
+	}()
+}
+
+func (c *child) wait() {
+	_ = c.cmd.Wait() // status says how
+	close(c.ended)
+}
+
+// end asks the command to end, and after a while makes it.
+func (c *child) end() {
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM)
+	select {
+	case <-c.ended:
+	case <-time.After(5 * time.Second):
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+		<-c.ended
+	}
+}
+
+// status waits for the command and is its exit status as a shell has it.
+func (c *child) status() int {
+	<-c.ended
+	state := c.cmd.ProcessState
+	if s, ok := state.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return state.ExitCode()
+}

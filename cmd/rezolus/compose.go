@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"rezolus/internal/agent"
+	"rezolus/internal/bpf"
+	"rezolus/internal/config"
+	"rezolus/internal/host"
+	"rezolus/internal/source/cgroupfs"
+	"rezolus/internal/source/procfs"
+	"rezolus/probes"
+)
+
+// house is everything that measures, put together as a configuration says.
+type house struct {
+	config   *config.Config
+	log      *slog.Logger
+	host     bpf.Host
+	objects  []*bpf.Object
+	probes   []*bpf.Probe
+	failed   []bpf.SamplerStatus // of probes that did not load at all
+	cgroups  *bpf.CgroupSource
+	trackers []*host.Cgroups
+	sources  []agent.Source
+	others   []bpf.SamplerStatus // samplers that are no probes
+}
+
+// plain are the samplers that need no probe.
+var plain = []string{"cpu_usage", "cpu_cores", "rezolus_rusage"}
+
+// build loads the probes and opens the files of the samplers that are on. It
+// fails only for a wrong configuration: a probe that cannot run is said in the
+// status.
+func build(c *config.Config, log *slog.Logger) (*house, error) {
+	h := &house{config: c, log: log, host: bpf.Host{Possible: host.Possible(), Online: host.Online(),
+		Mono: host.Mono, Wall: host.Wall}}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err == nil {
+		h.host.KernelBTF = true
+	}
+	if c.General.BTFPath != "" {
+		spec, err := bpf.ReadTypes(c.General.BTFPath)
+		if err != nil {
+			return nil, hint(fmt.Errorf("read general.btf_path %s: %w", c.General.BTFPath, err),
+				"it must be the BTF of this very kernel, as `pahole --btf_encode_detached` or btfhub make it")
+		}
+		h.host.BTF = spec
+	}
+	if err := h.findProbes(); err != nil {
+		return nil, err
+	}
+	known := slices.Clone(plain)
+	for _, o := range h.objects {
+		known = append(known, o.Samplers()...)
+	}
+	if err := c.CheckSamplers(known); err != nil {
+		return nil, usage{err}
+	}
+	h.trackCgroups()
+	h.loadProbes()
+	h.openFiles()
+	return h, nil
+}
+
+// findProbes reads the built-in objects, then the user's.
+func (h *house) findProbes() error {
+	err := fs.WalkDir(probes.Objects, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		f, err := probes.Objects.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return h.parse(path.Base(name), f.(io.ReaderAt))
+	})
+	if err != nil {
+		return err
+	}
+	own, err := filepath.Glob(filepath.Join(h.config.Probes.Directory, "*.bpf.o"))
+	if err != nil {
+		return err
+	}
+	for _, name := range own {
+		if err := h.parseOwn(name); err != nil {
+			return hint(err, "remove it from %s, or see docs/probes.md", h.config.Probes.Directory)
+		}
+	}
+	return nil
+}
+
+// parseOwn reads a user's probe. What runs in the kernel with the agent's
+// rights must be writable by root alone.
+func (h *house) parseOwn(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("probe %s can be changed by others than its owner (%v)", name, info.Mode().Perm())
+	}
+	if info.Size() > 16<<20 {
+		return fmt.Errorf("probe %s has %d bytes; at most 16 MiB are read", name, info.Size())
+	}
+	return h.parse(filepath.Base(name), f)
+}
+
+func (h *house) parse(file string, elf io.ReaderAt) error {
+	o, err := bpf.Parse(strings.TrimSuffix(file, ".bpf.o"), elf)
+	if err == nil {
+		h.objects = append(h.objects, o)
+	}
+	return err
+}
+
+// trackCgroups follows the hierarchy that CPU time goes to. Without one, all
+// events are of the one cgroup "other".
+func (h *house) trackCgroups() {
+	mode := host.CgroupMode()
+	source, err := bpf.NewCgroupSource(h.host, h.config.Cgroups.Max, mode.V1())
+	if err != nil {
+		h.log.Debug("no table of cgroups", "error", err) // the probes will say it
+		return
+	}
+	h.cgroups = source
+	tracker := h.track(mode.Mount)
+	if tracker == nil {
+		return
+	}
+	tracker.Subscribe(func(born, died []host.Cgroup) {
+		source.Born(forProbes(born))
+		source.Died(forProbes(died))
+	})
+}
+
+func forProbes(groups []host.Cgroup) []bpf.Cgroup {
+	out := make([]bpf.Cgroup, len(groups))
+	for i, g := range groups {
+		out[i] = bpf.Cgroup{ID: g.ID, Path: g.Path}
+	}
+	return out
+}
+
+func (h *house) track(mount string) *host.Cgroups {
+	if mount == "" {
+		return nil
+	}
+	for _, t := range h.trackers {
+		if t.Mount() == mount {
+			return t
+		}
+	}
+	t, err := host.TrackCgroups(host.CgroupOptions{Mount: mount, Log: h.log})
+	if err != nil {
+		h.log.Warn("cgroups are not told apart", "error", err)
+		return nil
+	}
+	h.trackers = append(h.trackers, t)
+	return t
+}
+
+func (h *house) loadProbes() {
+	cache := bpf.NewCache()
+	for _, o := range h.objects {
+		p, err := o.Load(bpf.Options{Host: h.host, Enabled: h.config.Enabled, Cgroups: h.cgroups, Cache: cache})
+		if err != nil {
+			for _, s := range o.Samplers() {
+				h.failed = append(h.failed, bpf.SamplerStatus{Name: s, State: bpf.Failed, Reason: err.Error()})
+			}
+			continue
+		}
+		h.probes = append(h.probes, p)
+		if s := p.Source(); s != nil {
+			h.sources = append(h.sources, s)
+		}
+	}
+	if h.cgroups != nil && h.cgroups.Publishes() {
+		h.sources = append(h.sources, h.cgroups)
+	}
+}
+
+// openFiles opens the sources that read /proc and /sys.
+func (h *house) openFiles() {
+	usage, cores := h.config.Enabled("cpu_usage"), h.config.Enabled("cpu_cores")
+	var err error
+	if usage || cores {
+		var stat *procfs.Stat
+		if stat, err = procfs.NewStat(usage, cores); err == nil {
+			h.sources = append(h.sources, stat)
+		}
+	}
+	h.judge("cpu_usage", usage, "/proc/stat, cgroup file system", err)
+	h.judge("cpu_cores", cores, "/proc/stat", err)
+	h.judge("rezolus_rusage", h.config.Enabled("rezolus_rusage"), "getrusage", nil)
+	mode := host.CgroupMode()
+	if tracker := h.track(mode.CPUAcct); usage && tracker != nil {
+		h.sources = append(h.sources, cgroupfs.NewCPU(tracker, mode.CPUAcct, mode.V1(), h.config.Cgroups.Max))
+	}
+}
+
+func (h *house) judge(name string, enabled bool, hook string, err error) {
+	s := bpf.SamplerStatus{Name: name, State: bpf.Healthy, Programs: []bpf.ProgramStatus{{Name: name, Hook: hook, State: bpf.Healthy}}}
+	switch {
+	case !enabled:
+		s = bpf.SamplerStatus{Name: name, State: bpf.Disabled, Reason: "switched off in the configuration"}
+	case err != nil:
+		s = bpf.SamplerStatus{Name: name, State: bpf.Failed, Reason: err.Error()}
+	}
+	h.others = append(h.others, s)
+}
+
+// samplers is how each sampler fares, sorted by name.
+func (h *house) samplers() []bpf.SamplerStatus {
+	all := append(slices.Clone(h.failed), h.others...)
+	for _, p := range h.probes {
+		all = append(all, p.Status()...)
+	}
+	slices.SortFunc(all, func(a, b bpf.SamplerStatus) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// kernelBytes is the kernel memory of everything loaded.
+func (h *house) kernelBytes() uint64 {
+	var sum uint64
+	for _, p := range h.probes {
+		sum += p.KernelBytes()
+	}
+	if h.cgroups != nil {
+		sum += h.cgroups.KernelBytes()
+	}
+	return sum
+}
+
+// newAgent gives the sources to an agent.
+func (h *house) newAgent() *agent.Agent {
+	kernel := h.kernelBytes() // does not change once loaded
+	self := agent.Self{Off: !h.config.Enabled("rezolus_rusage"), KernelMemory: func() uint64 { return kernel }}
+	a := agent.New(agent.Options{Run: host.NewRun(version), Log: h.log, Self: self})
+	for _, s := range h.sources {
+		a.Add(s, agent.SourceOptions{Every: paceOf(s)})
+	}
+	return a
+}
+
+// paceOf is how often a source is read at most. The kernel shows /proc/stat in
+// steps of 10 ms and a read costs some 10 us, and as much again for each
+// cgroup; mapped memory costs nothing.
+func paceOf(s agent.Source) time.Duration {
+	switch s.(type) {
+	case *procfs.Stat:
+		return 100 * time.Millisecond
+	case *cgroupfs.CPU:
+		return time.Second
+	}
+	return 0
+}
+
+// close closes what the agent does not.
+func (h *house) close() error {
+	var errs []error
+	for _, t := range h.trackers {
+		errs = append(errs, t.Close())
+	}
+	for _, p := range h.probes {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
