@@ -3,6 +3,7 @@
 package query
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,12 +41,8 @@ func (a *api) formatQuery(r *http.Request) (answer, *fault) {
 }
 
 func (a *api) labels(r *http.Request) (answer, *fault) {
-	ask, bad := a.about(r)
-	if bad != nil {
-		return answer{}, bad
-	}
-	return ask.strings(func(ms []*labels.Matcher) ([]string, error) {
-		names, _, err := ask.LabelNames(r.Context(), nil, ms...)
+	return a.union(r, func(q querier, ms []*labels.Matcher) ([]string, error) {
+		names, _, err := q.LabelNames(r.Context(), nil, ms...)
 		return names, err
 	})
 }
@@ -55,26 +52,29 @@ func (a *api) labelValues(r *http.Request) (answer, *fault) {
 	if name == "" || !utf8.ValidString(name) {
 		return answer{}, &fault{badData, fmt.Errorf("invalid label name: %q", name)}
 	}
-	ask, bad := a.about(r)
-	if bad != nil {
-		return answer{}, bad
-	}
-	return ask.strings(func(ms []*labels.Matcher) ([]string, error) {
-		values, _, err := ask.LabelValues(r.Context(), name, nil, ms...)
+	return a.union(r, func(q querier, ms []*labels.Matcher) ([]string, error) {
+		values, _, err := q.LabelValues(r.Context(), name, nil, ms...)
 		return values, err
 	})
 }
 
-// strings answers with the sorted union of what get finds for each of the
-// matcher sets.
-func (a *about) strings(get func([]*labels.Matcher) ([]string, error)) (answer, *fault) {
-	sets := a.sets
+// union answers with the sorted union of what get finds for each of the
+// request's selectors, or for all series if there are none.
+func (a *api) union(r *http.Request, get func(querier, []*labels.Matcher) ([]string, error)) (answer, *fault) {
+	ask, bad := a.about(r)
+	if bad != nil {
+		return answer{}, bad
+	}
+	sets, err := a.matchers(r.Form["match[]"])
+	if err != nil {
+		return answer{}, &fault{badData, err}
+	}
 	if len(sets) == 0 {
 		sets = [][]*labels.Matcher{nil}
 	}
 	var all []string
 	for _, ms := range sets {
-		some, err := get(ms)
+		some, err := get(ask.querier, ms)
 		if err != nil {
 			return answer{}, &fault{execution, err}
 		}
@@ -83,8 +83,8 @@ func (a *about) strings(get func([]*labels.Matcher) ([]string, error)) (answer, 
 	slices.Sort(all)
 	all = slices.Compact(all)
 	var out answer
-	if a.limit > 0 && len(all) > a.limit {
-		all, out.warnings = all[:a.limit], []string{truncated}
+	if ask.limit > 0 && len(all) > ask.limit {
+		all, out.warnings = all[:ask.limit], []string{truncated}
 	}
 	out.data = appendStrings(nil, all)
 	return out, nil
@@ -98,25 +98,14 @@ func (a *api) series(r *http.Request) (answer, *fault) {
 	if bad != nil {
 		return answer{}, bad
 	}
-	var all []labels.Labels
-	from, to, some := span(a.reader, ask.mint, ask.maxt)
-	if some {
-		b := labels.NewScratchBuilder(8)
-		err := a.reader.Series(from, to, func(s *metric.Series) bool {
-			if slices.ContainsFunc(ask.sets, func(ms []*labels.Matcher) bool { return matches(s, ms) }) {
-				all = append(all, makeLabels(&b, s.Desc, s.Values))
-			}
-			return r.Context().Err() == nil
-		})
-		if err == nil {
-			err = r.Context().Err()
-		}
-		if err != nil {
-			return answer{}, queryFault(err)
-		}
+	sets, err := a.matchers(r.Form["match[]"])
+	if err != nil {
+		return answer{}, badParam("match[]", err)
 	}
-	slices.SortFunc(all, labels.Compare)
-	all = slices.CompactFunc(all, labels.Equal)
+	all, err := ask.allLabels(r.Context(), sets)
+	if err != nil {
+		return answer{}, queryFault(err)
+	}
 	var out answer
 	if ask.limit > 0 && len(all) > ask.limit {
 		all, out.warnings = all[:ask.limit], []string{truncated}
@@ -130,6 +119,28 @@ func (a *api) series(r *http.Request) (answer, *fault) {
 	}
 	out.data = append(out.data, ']')
 	return out, nil
+}
+
+// allLabels are the label sets of the series that match one of the sets of
+// matchers, sorted.
+func (q querier) allLabels(ctx context.Context, sets [][]*labels.Matcher) ([]labels.Labels, error) {
+	from, to, ok := span(q.r, q.mint, q.maxt)
+	if !ok {
+		return nil, nil
+	}
+	var all []labels.Labels
+	b := labels.NewScratchBuilder(8)
+	err := q.r.Series(from, to, func(s *metric.Series) bool {
+		if slices.ContainsFunc(sets, func(ms []*labels.Matcher) bool { return matches(s, ms) }) {
+			all = append(all, makeLabels(&b, s.Desc, s.Values))
+		}
+		return ctx.Err() == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, labels.Compare)
+	return slices.CompactFunc(all, labels.Equal), ctx.Err()
 }
 
 // described is a metric's entry in /metadata.

@@ -5,12 +5,17 @@ package query
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/util/annotations"
 	"github.com/prometheus/prometheus/util/stats"
 )
 
@@ -132,36 +137,50 @@ func (e *Engine) Range(ctx context.Context, r Reader, expr string, start, end ti
 }
 
 func (e *Engine) instant(ctx context.Context, r Reader, expr string, at time.Time, s settings) (*Result, error) {
-	q, err := e.promql.NewInstantQuery(ctx, queryable{r}, promql.NewPrometheusQueryOpts(false, s.lookback), expr, at)
-	return finish(ctx, q, err, expr, s)
+	from := queryable{r, map[string]bool{}}
+	q, err := e.promql.NewInstantQuery(ctx, from, promql.NewPrometheusQueryOpts(false, s.lookback), expr, at)
+	if err != nil {
+		return nil, syntaxError(err, expr)
+	}
+	return finish(ctx, q, from, expr, s)
 }
 
 func (e *Engine) ranged(ctx context.Context, r Reader, expr string, start, end time.Time, step time.Duration, s settings) (*Result, error) {
 	if err := checkRange(start, end, step); err != nil {
 		return nil, err
 	}
-	q, err := e.promql.NewRangeQuery(ctx, queryable{r}, promql.NewPrometheusQueryOpts(false, s.lookback), expr, start, end, step)
-	return finish(ctx, q, err, expr, s)
+	from := queryable{r, map[string]bool{}}
+	q, err := e.promql.NewRangeQuery(ctx, from, promql.NewPrometheusQueryOpts(false, s.lookback), expr, start, end, step)
+	if err != nil {
+		return nil, syntaxError(err, expr)
+	}
+	return finish(ctx, q, from, expr, s)
 }
 
 // finish evaluates a prepared query and takes the answer out of the engine's
 // memory, which the engine then reuses.
-func finish(ctx context.Context, q promql.Query, err error, expr string, s settings) (*Result, error) {
-	if err != nil {
-		return nil, syntaxError(err, expr)
-	}
+func finish(ctx context.Context, q promql.Query, from queryable, expr string, s settings) (*Result, error) {
 	defer q.Close()
 	res := q.Exec(ctx)
 	if res.Err != nil {
 		return nil, execError(res.Err)
 	}
 	out := fromValue(res.Value)
+	// The engine takes what is not called *_total for no counter. Our names
+	// do not say what a metric is, its description does.
+	maps.DeleteFunc(res.Warnings, func(_ string, err error) bool {
+		return errors.Is(err, annotations.PossibleNonCounterInfo)
+	})
 	if len(res.Warnings) > 0 {
 		out.Warnings, out.Infos = res.Warnings.AsStrings(expr, maxAnnotations, maxAnnotations)
 	}
+	for _, name := range slices.Sorted(maps.Keys(from.gauges)) {
+		out.Infos = append(out.Infos, fmt.Sprintf("%v: metric is a gauge, not a counter: %q", annotations.PromQLInfo, name))
+	}
 	if s.stats {
+		var err error
 		if out.stats, err = json.Marshal(stats.NewQueryStats(q.Stats())); err != nil {
-			return nil, execError(err)
+			return nil, fmt.Errorf("encode statistics: %w", err)
 		}
 	}
 	return out, nil

@@ -150,14 +150,13 @@ func (h *histograms) AtFloatHistogram(fh *histogram.FloatHistogram) (int64, *his
 	return h.t, fh
 }
 
-// hint says whether there was a reset since the sample before: our starts
-// are facts, and knowing saves the engine comparing all buckets.
+// hint says that there was no reset since the sample before, where the start
+// says so: it saves the engine comparing all buckets. Where there was one the
+// engine learns it from the start. A hint would say it too, but then the
+// engine drops the sum and the difference of this sample and one without.
 func (h *histograms) hint() histogram.CounterResetHint {
-	switch {
-	case h.prev < 0:
-		return histogram.UnknownCounterReset
-	case h.column.Start[h.prev] != h.column.Start[h.at]:
-		return histogram.CounterReset
+	if start := h.column.Start; h.prev >= 0 && start[h.at] != 0 && start[h.prev] == start[h.at] {
+		return histogram.NotCounterReset
 	}
-	return histogram.NotCounterReset
+	return histogram.UnknownCounterReset
 }

@@ -86,9 +86,8 @@ func timeParam(r *http.Request, name string, absent time.Time) (time.Time, error
 }
 
 // about is what the requests about series, labels and values have in common:
-// which series and how many answers.
+// a time range, and how many answers are wanted.
 type about struct {
-	sets  [][]*labels.Matcher // a series must match one of them, or none are given
 	limit int
 	querier
 }
@@ -107,11 +106,7 @@ func (a *api) about(r *http.Request) (about, *fault) {
 	if err != nil {
 		return out, badParam("end", err)
 	}
-	out.querier = querier{a.reader, start.UnixMilli(), end.UnixMilli()}
-	out.sets, err = a.matchers(r.Form["match[]"])
-	if err != nil {
-		return out, &fault{badData, err}
-	}
+	out.querier = querier{queryable{r: a.reader}, start.UnixMilli(), end.UnixMilli()}
 	return out, nil
 }
 

@@ -159,7 +159,7 @@ func (s *scriptStorage) Querier(mint, maxt int64) (storage.Querier, error) {
 	for _, key := range slices.Sorted(maps.Keys(s.columns)) {
 		f.columns = append(f.columns, *s.columns[key])
 	}
-	ours, _ := queryable{f}.Querier(mint, maxt)
+	ours, _ := queryable{r: f}.Querier(mint, maxt)
 	theirs, err := s.Storage.Querier(mint, maxt)
 	return scriptQuerier{ours, theirs}, err
 }

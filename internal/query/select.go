@@ -63,16 +63,20 @@ func matches(s *metric.Series, ms []*labels.Matcher) bool {
 	return true
 }
 
-// queryable is a Reader as the engine wants it.
-type queryable struct{ Reader }
-
-func (q queryable) Querier(mint, maxt int64) (storage.Querier, error) {
-	return querier{q.Reader, mint, maxt}, nil
+// queryable is a Reader as the engine wants it, for one query. Into gauges,
+// if there is a map, go the names of gauges that the query takes for counters.
+type queryable struct {
+	r      Reader
+	gauges map[string]bool
 }
 
-// querier is a Reader between two times in milliseconds, both included.
+func (q queryable) Querier(mint, maxt int64) (storage.Querier, error) {
+	return querier{q, mint, maxt}, nil
+}
+
+// querier is a queryable between two times in milliseconds, both included.
 type querier struct {
-	r          Reader
+	queryable
 	mint, maxt int64
 }
 
@@ -93,10 +97,14 @@ func (q querier) Select(ctx context.Context, sorted bool, hints *storage.SelectH
 		return storage.ErrSeriesSet(promql.ErrStorage{Err: err})
 	}
 	set := &seriesSet{series: make([]series, len(columns))}
+	rated := q.gauges != nil && hints != nil && (hints.Func == "rate" || hints.Func == "increase")
 	b := labels.NewScratchBuilder(8)
 	for i := range columns {
 		c := &columns[i]
 		set.series[i] = series{column: c, labels: makeLabels(&b, c.Desc, c.Labels)}
+		if rated && c.Desc.Kind == metric.Gauge {
+			q.gauges[c.Desc.Name] = true
+		}
 	}
 	if sorted {
 		slices.SortFunc(set.series, func(a, b series) int { return labels.Compare(a.labels, b.labels) })
