@@ -115,7 +115,7 @@ func (a *api) series(r *http.Request) (answer, *fault) {
 		if i > 0 {
 			out.data = append(out.data, ',')
 		}
-		out.data = appendLabels(out.data, fromLabels(ls))
+		out.data = appendLabels(out.data, appendLabelsOf(nil, ls))
 	}
 	out.data = append(out.data, ']')
 	return out, nil

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/prometheus/model/histogram"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/annotations"
@@ -188,75 +186,3 @@ func finish(ctx context.Context, q promql.Query, from queryable, expr string, s 
 
 // maxAnnotations is how many warnings and how many infos an answer carries.
 const maxAnnotations = 10
-
-func fromValue(v parser.Value) *Result {
-	out := &Result{Type: Type(v.Type())}
-	switch v := v.(type) {
-	case promql.String:
-		out.Text, out.Time = v.V, v.T
-	case promql.Scalar:
-		out.Series = []Series{{Points: []Point{{v.T, v.V}}}}
-	case promql.Vector:
-		out.Series = make([]Series, len(v))
-		points := make([]Point, len(v))
-		for i, s := range v {
-			out.Series[i].Labels = fromLabels(s.Metric)
-			if s.H != nil {
-				out.Series[i].Histograms = []HistogramPoint{{s.T, fromHistogram(s.H)}}
-				continue
-			}
-			points[i] = Point{s.T, s.F}
-			out.Series[i].Points = points[i : i+1 : i+1]
-		}
-	case promql.Matrix:
-		out.Series = make([]Series, len(v))
-		for i, s := range v {
-			out.Series[i] = fromLine(s)
-		}
-	}
-	return out
-}
-
-func fromLine(s promql.Series) Series {
-	out := Series{Labels: fromLabels(s.Metric)}
-	if len(s.Floats) > 0 {
-		out.Points = make([]Point, len(s.Floats))
-		for i, p := range s.Floats {
-			out.Points[i] = Point{p.T, p.F}
-		}
-	}
-	if len(s.Histograms) > 0 {
-		out.Histograms = make([]HistogramPoint, len(s.Histograms))
-		for i, p := range s.Histograms {
-			out.Histograms[i] = HistogramPoint{p.T, fromHistogram(p.H)}
-		}
-	}
-	return out
-}
-
-func fromLabels(ls labels.Labels) []Label {
-	out := make([]Label, 0, ls.Len())
-	ls.Range(func(l labels.Label) { out = append(out, Label{l.Name, l.Value}) })
-	return out
-}
-
-func fromHistogram(h *histogram.FloatHistogram) Histogram {
-	out := Histogram{Count: h.Count, Sum: h.Sum}
-	for it := h.AllBucketIterator(); it.Next(); {
-		b := it.At()
-		if b.Count == 0 {
-			continue
-		}
-		bounds := 2
-		switch {
-		case b.LowerInclusive && b.UpperInclusive:
-			bounds = 3
-		case b.LowerInclusive:
-			bounds = 1
-		case b.UpperInclusive:
-			bounds = 0
-		}
-		out.Buckets = append(out.Buckets, Bucket{b.Lower, b.Upper, b.Count, bounds})
-	}
-	return out
-}

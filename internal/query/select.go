@@ -82,8 +82,10 @@ type querier struct {
 
 func (q querier) Close() error { return nil }
 
-// Select reads the columns at once; the engine asks for them in any case.
-func (q querier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+// Select reads the columns at once; the engine asks for them in any case. The
+// series are sorted even if that is not asked for, so that the same question
+// is answered in the same order.
+func (q querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	mint, maxt := q.mint, q.maxt
 	if hints != nil {
 		mint, maxt = hints.Start, hints.End
@@ -106,9 +108,7 @@ func (q querier) Select(ctx context.Context, sorted bool, hints *storage.SelectH
 			q.gauges[c.Desc.Name] = true
 		}
 	}
-	if sorted {
-		slices.SortFunc(set.series, func(a, b series) int { return labels.Compare(a.labels, b.labels) })
-	}
+	slices.SortFunc(set.series, func(a, b series) int { return labels.Compare(a.labels, b.labels) })
 	return set
 }
 
