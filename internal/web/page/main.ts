@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+import * as api from "./api";
+import { ago } from "./format";
+import { panels } from "./panels";
+import { QueryBox } from "./querybox";
+import * as theme from "./theme";
+import { TimeRange } from "./timerange";
+import { View } from "./view";
+
+theme.set(theme.initial());
+
+const find = (selector: string): HTMLElement => document.querySelector<HTMLElement>(selector)!;
+
+class Page {
+  private samplers: api.SamplerStatus[] = [];
+  private range: TimeRange;
+  private views: View[];
+  private box: QueryBox;
+  private busy = false;
+  private lostSince = 0;
+  private skew = 0; // the server's clock minus ours, in seconds
+
+  constructor(private info: api.PageInfo) {
+    this.range = new TimeRange(info, () => void this.refresh());
+    const zoom = { to: (a: number, b: number) => this.range.fix(a, b), back: () => this.home() };
+    this.views = panels.map((p) => new View(p, zoom));
+    this.box = new QueryBox(zoom, () => this.range.span(this.now()));
+    this.setClock(info);
+    this.heading();
+    this.buttons();
+    find("#panels").append(...this.views.map((v) => v.root));
+    this.watch();
+  }
+
+  async run(): Promise<void> {
+    this.samplers = await api.samplers();
+    await this.refresh();
+    setInterval(() => {
+      if (!document.hidden && (this.range.live || this.lostSince)) void this.refresh();
+    }, Math.max(1000, this.info.interval));
+    setInterval(() => void api.samplers().then((s) => (this.samplers = s)), 30_000);
+  }
+
+  /** The server's time, a moment back: the tick of now may not be there yet. */
+  private now(): number {
+    return Date.now() / 1000 + this.skew - 0.25;
+  }
+
+  private setClock(info: api.PageInfo): void {
+    if (info.mode === "live" && info.last) this.skew = Math.min(0, info.last / 1000 + info.interval / 1000 - Date.now() / 1000);
+  }
+
+  private home(): void {
+    if (this.info.mode === "live") this.range.follow(300);
+    else this.range.whole();
+  }
+
+  private heading(): void {
+    const { host, kernel, title, mode } = this.info;
+    document.title = (mode === "file" ? title : host) + " – Rezolus";
+    find("#host").textContent = mode === "file" ? title : host;
+    find("#kernel").textContent = [mode === "file" ? host : "", kernel && "Linux " + kernel].filter(Boolean).join(", ");
+    find("#version").textContent = "rezolus " + this.info.version;
+  }
+
+  private buttons(): void {
+    const choices: [string, () => void][] = [60, 300, 900, 3600].map((s) =>
+      [ago(s), () => (this.info.mode === "live" ? this.range.follow(s) : this.range.last(s))]);
+    choices.push(["all", () => this.all()]);
+    for (const [text, act] of choices) {
+      const button = document.createElement("button");
+      button.textContent = text;
+      button.addEventListener("click", act);
+      find("#ranges").append(button);
+    }
+    find("#pause").hidden = this.info.mode === "file";
+    find("#pause").addEventListener("click", () => {
+      const { start, end } = this.range.span(this.now());
+      if (this.range.live) this.range.fix(start, end);
+      else this.home();
+    });
+    find("#theme").addEventListener("click", () => {
+      theme.toggle();
+      this.redraw();
+    });
+  }
+
+  private async all(): Promise<void> {
+    this.info = await api.page();
+    this.range.fix(this.info.first / 1000, this.info.last / 1000);
+  }
+
+  /** Only what is on the screen is asked for. */
+  private watch(): void {
+    const observer = new IntersectionObserver((entries) => {
+      for (const e of entries) this.views.find((v) => v.root === e.target)!.visible = e.isIntersecting;
+      void this.refresh();
+    }, { rootMargin: "100px" });
+    for (const v of this.views) observer.observe(v.root);
+  }
+
+  private redraw(): void {
+    const span = this.range.span(this.now());
+    for (const v of this.views) {
+      v.reset();
+      v.draw(span, this.samplers);
+    }
+    this.box.reset();
+  }
+
+  private async refresh(): Promise<void> {
+    if (this.busy) return;
+    this.busy = true;
+    const span = this.range.span(this.now());
+    try {
+      for (const v of this.views) if (v.visible) await v.load(span, this.samplers);
+      await this.box.refresh();
+      this.lostSince = 0;
+    } catch {
+      this.lostSince ||= Date.now();
+    } finally {
+      this.busy = false;
+    }
+    this.state(span.start, span.end);
+  }
+
+  private state(start: number, end: number): void {
+    const dot = find("#state");
+    const state = this.lostSince ? "lost" : this.range.live ? "live" : this.info.mode === "file" ? "file" : "paused";
+    dot.dataset.state = state;
+    dot.textContent = state === "lost" ? "connection lost since " + new Date(this.lostSince).toLocaleTimeString() : state;
+    find("#pause").textContent = this.range.live ? "pause" : "back to live";
+    find("#shown").textContent = `${new Date(start * 1000).toLocaleTimeString()} – ${new Date(end * 1000).toLocaleTimeString()}`;
+  }
+}
+
+async function begin(): Promise<void> {
+  for (;;) {
+    try {
+      return await new Page(await api.page()).run();
+    } catch (e) {
+      find("#state").textContent = "no answer: " + (e instanceof Error ? e.message : e);
+      await new Promise((r) => setTimeout(r, 1000));
+    }
+  }
+}
+
+void begin();
