@@ -25,8 +25,8 @@ const (
 	// 16 bytes each, 160 MB. A histogram counts as several.
 	DefaultMaxSamples = 10_000_000
 	// DefaultConcurrency is how many queries are evaluated at once; others
-	// wait. Two let a quick query pass a slow one.
-	DefaultConcurrency = 2
+	// wait. It lets a page's quick queries pass a few slow ones.
+	DefaultConcurrency = 4
 	// DefaultLookback is how old the newest sample of a series may be to
 	// stand for its present value. Prometheus takes five minutes because it
 	// must guess that a series ended; here the data says so, and the

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/prometheus/model/histogram"
+
 	"rezolus/internal/hist"
 	"rezolus/internal/metric"
 )
@@ -105,6 +107,8 @@ func TestSubSecondRangesAndSteps(t *testing.T) {
 	a.ranged("rate(c[100ms])", 300, 500, 100*time.Millisecond, "10000@300 10000@400 10000@500")
 	a.instant("max_over_time(rate(c[50ms])[200ms:25ms])", 500, "10000@500")
 	a.instant("c offset 250ms", 500, "=c 2500@500")
+	a.instant("count_over_time(c[900ms:])", 999, "") // steps are whole seconds
+	a.instant("count_over_time(c[900ms:])", 1899, "1@1899")
 }
 
 func TestASeriesEndsWhereItIsGone(t *testing.T) {
@@ -342,4 +346,19 @@ func TestOnlySoManyQueriesRunAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The engine need not compare buckets where the start says there was no
+// reset, and must where it does not.
+func TestHistogramHints(t *testing.T) {
+	d := desc("h", metric.Histogram)
+	c := dense(d, nil, -500, []float64{0, 1000, 2000, 3000}, [][]uint64{counts(3), counts(3), counts(4), counts(4)}, 2)
+	it := (&series{column: &c}).Iterator(nil)
+	for i, want := range []histogram.CounterResetHint{histogram.UnknownCounterReset, histogram.NotCounterReset,
+		histogram.UnknownCounterReset, histogram.NotCounterReset} {
+		it.Next()
+		if _, h := it.AtFloatHistogram(nil); h.CounterResetHint != want {
+			t.Errorf("sample %d: hint %v, want %v", i, h.CounterResetHint, want)
+		}
+	}
 }
