@@ -20,7 +20,7 @@ type fakeReader struct {
 func (f *fakeReader) Bounds() (first, last int64) {
 	var all []int64
 	for _, c := range f.columns {
-		all = append(append(all, c.Time...), c.Gone...)
+		all = append(all, c.Time...) // an end may lie after the last tick
 	}
 	if len(all) == 0 {
 		return 0, 0

@@ -123,6 +123,16 @@ func TestASeriesEndsWhereItIsGone(t *testing.T) {
 	a.instant("irate(c[10s])", 5000, "0.75@5000") // 3 since the sample before
 }
 
+// A recording may hold a metric from two versions of an agent.
+func TestAMetricThatChangedItsKindIsOneSeries(t *testing.T) {
+	a := ask(t,
+		dense(desc("m", metric.Histogram), nil, 1500, []float64{2000, 3000}, [][]uint64{counts(1), counts(1, 2)}),
+		words(desc("other", metric.Gauge), nil, 0, [2]float64{0, 1}),
+		words(desc("m", metric.Counter), nil, -500, [2]float64{0, 1}, [2]float64{1000, 2}))
+	a.ranged("m", 0, 3000, time.Second, "=m 1@0 2@1000 1/1@2000 2/3@3000")
+	a.instant("count({__name__=~'.+'})", 3000, "2@3000")
+}
+
 func TestAHistogramEndsWhereItIsGone(t *testing.T) {
 	d := desc("h", metric.Histogram)
 	c := dense(d, nil, -500, []float64{0, 1000}, [][]uint64{counts(3, 5), counts(3, 5, 7)})

@@ -29,22 +29,22 @@ func toMs(ns int64) int64 {
 	return ms
 }
 
-// span is the nanoseconds of the milliseconds mint to maxt that the reader
-// has anything of; ok is false when that is nothing. The first and the last
-// possible time, which stand for no bound, would overflow.
+// span is the nanoseconds of the milliseconds mint to maxt, of which the
+// reader has something from from on; ok is false when that is nothing. The
+// first and the last possible time, which stand for no bound, would overflow.
+// The last tick is no bound: the end of a series lies after it.
 func span(r Reader, mint, maxt int64) (from, to int64, ok bool) {
 	first, last := r.Bounds()
 	if first == 0 && last == 0 {
 		return 0, 0, false
 	}
-	from, to = math.MinInt64, math.MaxInt64
+	from, to = first, math.MaxInt64
 	if mint > math.MinInt64/nsPerMs {
-		from = mint * nsPerMs
+		from = max(first, mint*nsPerMs)
 	}
 	if maxt < math.MaxInt64/nsPerMs {
 		to = maxt*nsPerMs + nsPerMs - 1
 	}
-	from, to = max(from, first), min(to, last)
 	return from, to, from <= to
 }
 
@@ -181,17 +181,33 @@ func (q querier) collect(ms []*labels.Matcher, take func(s *metric.Series, add f
 	return out, nil
 }
 
-// seriesSet walks over series that are all there.
+// seriesSet walks over sorted series that are all there. Where a recording
+// has two columns under the same labels, because a metric became one of
+// another kind, they are one series.
 type seriesSet struct {
-	series []series
-	next   int
+	series     []series
+	first, end int // the present series is made of these
 }
 
 func (s *seriesSet) Next() bool {
-	s.next++
-	return s.next <= len(s.series)
+	s.first = s.end
+	for s.end < len(s.series) && (s.end == s.first || labels.Equal(s.series[s.end].labels, s.series[s.first].labels)) {
+		s.end++
+	}
+	return s.first < s.end
 }
-func (s *seriesSet) At() storage.Series                { return &s.series[s.next-1] }
+
+func (s *seriesSet) At() storage.Series {
+	if s.end == s.first+1 {
+		return &s.series[s.first]
+	}
+	var parts []storage.Series
+	for i := s.first; i < s.end; i++ {
+		parts = append(parts, &s.series[i])
+	}
+	return storage.ChainedSeriesMerge(parts...)
+}
+
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
