@@ -53,6 +53,9 @@ async function get(path: string, parameters: Record<string, string>): Promise<an
   return body;
 }
 
+/** A bound of a bucket. Nothing that is measured here is below zero. */
+const bound = (text: string): number => (text === "-Inf" ? 0 : text === "+Inf" ? 2 ** 64 : Number(text));
+
 function series(raw: RawSeries): Series {
   const histograms = raw.histograms ?? (raw.histogram ? [raw.histogram] : []);
   const values = raw.values ?? (raw.value ? [raw.value] : []);
@@ -61,7 +64,7 @@ function series(raw: RawSeries): Series {
     times: (histograms.length ? histograms : values).map(([t]) => t),
     values: values.map(([, v]) => Number(v)),
     histograms: histograms.map(([, h]) =>
-      (h.buckets ?? []).map(([, lo, hi, count]) => ({ lo: Number(lo), hi: Number(hi), count: Number(count) }))),
+      (h.buckets ?? []).map(([, lo, hi, count]) => ({ lo: bound(lo), hi: bound(hi), count: Number(count) }))),
   };
 }
 

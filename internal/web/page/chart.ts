@@ -53,14 +53,17 @@ export class Chart {
   }
 
   private arrange(data: Data): Drawn {
-    if (this.panel.kind === "heatmap") return { names: [], values: [], shown: [] };
+    // One line that is not drawn: uPlot has no axis without.
+    if (this.panel.kind === "heatmap") return { names: [""], values: [[]], shown: [data.times.map(() => null)] };
     if (this.panel.kind === "quantiles") {
       const values = quantiles.map(([, q]) => data.columns.map((c) => quantile(c, q)));
       return { names: quantiles.map(([name]) => name), values, shown: values };
     }
-    const names = sorted([...data.lines.keys()], this.panel.order);
+    const stacked = this.panel.kind === "stack";
+    // A layer of nothing would only hide the line below it.
+    const names = sorted([...data.lines.keys()].filter((n) => !stacked || data.lines.get(n)!.some((v) => v)), this.panel.order);
     const values = names.map((n) => data.lines.get(n)!);
-    return { names, values, shown: this.panel.kind === "stack" ? stack(values) : values };
+    return { names, values, shown: stacked ? stack(values) : values };
   }
 
   private size(): { width: number; height: number } {
@@ -75,12 +78,13 @@ export class Chart {
       padding: [10, 12, 0, 0],
       scales: { x: { time: true }, y: logarithmic ? { distr: 3 } : { range: (_u, _min, max) => [0, Math.max(max * 1.08, 1e-9)] } },
       axes: [
-        { ...axis, size: 34 },
-        { ...axis, size: 66, values: (_u, ticks) => ticks.map((v) => (v == null ? "" : format(v, this.panel.unit))) },
+        { ...axis, size: 28, space: 70, values: (_u, ticks) => ticks.map(clock) },
+        { ...axis, size: 66, ...(logarithmic ? { splits: decades } : {}), values: (_u, ticks) => ticks.map((v) => (v == null ? "" : format(v, this.panel.unit))) },
       ],
       cursor: { sync: { key: "page" }, drag: { x: true, y: false, setScale: false }, points: { size: 5 }, bind: { dblclick: () => () => (this.zoom.back(), null) } },
       legend: { live: true, show: !heatmap },
-      series: [{ value: (_u, t) => (t == null ? "–" : new Date(t * 1000).toLocaleTimeString()) }, ...this.names.map((name, i) => this.series(name, i))],
+      bands: this.panel.kind === "stack" ? this.names.slice(1).map((_n, i) => ({ series: [i + 2, i + 1] })) : [],
+      series: [{ value: (_u, t) => (t == null ? "–" : clock(t)) }, ...this.names.map((name, i) => this.series(name, i))],
       hooks: {
         setSelect: [
           (u) => {
@@ -107,6 +111,19 @@ export class Chart {
       value: (_u, _v, _s, at) => format(at == null ? null : this.raw[i]?.[at], this.panel.unit),
     };
   }
+}
+
+/** The time of day of an axis, in the viewer's zone. */
+function clock(t: number): string {
+  const text = new Date(t * 1000).toTimeString().slice(0, 8);
+  return t % 1 ? text + "." + String(Math.round((t % 1) * 1000)).padStart(3, "0") : text;
+}
+
+/** Powers of ten; of few, their halves and fifths too. */
+function decades(_u: uPlot, _axis: number, min: number, max: number): number[] {
+  const at: number[] = [], fine = max / min < 100;
+  for (let d = 10 ** Math.floor(Math.log10(min)); d <= max; d *= 10) at.push(...(fine ? [d, 2 * d, 5 * d] : [d]));
+  return at.filter((v) => v >= min && v <= max);
 }
 
 /** In the order given, what is not in it behind, by name. */

@@ -52,7 +52,7 @@ export function format(v: number | null | undefined, unit: Unit): string {
 
 /** A time range in words, for buttons and titles. */
 export function ago(seconds: number): string {
-  if (seconds < 90) return Math.round(seconds) + " s";
-  if (seconds < 5400) return Math.round(seconds / 60) + " min";
+  if (seconds < 60) return Math.round(seconds) + " s";
+  if (seconds < 3600) return Math.round(seconds / 60) + " min";
   return digits(seconds / 3600) + " h";
 }

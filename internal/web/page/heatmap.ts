@@ -10,7 +10,7 @@ import { grid, quantile, rowsPerOctave, type Grid } from "./histogram";
 import * as theme from "./theme";
 
 export function heatmapPlugin(data: Data): uPlot.Plugin {
-  let cells: Grid = { octave: 0, rows: 0, cells: [] };
+  let cells: Grid = grid(data.columns);
   const image = document.createElement("canvas");
   const note = document.createElement("div");
   note.className = "note";
@@ -19,6 +19,7 @@ export function heatmapPlugin(data: Data): uPlot.Plugin {
       options.scales!.y = { range: () => [cells.octave, cells.octave + Math.max(1, cells.rows / rowsPerOctave)] };
       options.axes![1].values = (_v, ticks) => ticks.map((t) => (Number.isInteger(t) ? duration(2 ** t) : ""));
       options.axes![1].grid = { show: false };
+      options.series[1].paths = () => null;
     },
     hooks: {
       init: (u) => void u.over.appendChild(note),

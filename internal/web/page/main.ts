@@ -65,12 +65,13 @@ class Page {
   }
 
   private buttons(): void {
-    const choices: [string, () => void][] = [60, 300, 900, 3600].map((s) =>
-      [ago(s), () => (this.info.mode === "live" ? this.range.follow(s) : this.range.last(s))]);
-    choices.push(["all", () => this.all()]);
-    for (const [text, act] of choices) {
+    const choices: [string, number, () => void][] = [60, 300, 900, 3600].map((s) =>
+      [ago(s), s, () => (this.info.mode === "live" ? this.range.follow(s) : this.range.last(s))]);
+    choices.push(["all", 0, () => this.all()]);
+    for (const [text, seconds, act] of choices) {
       const button = document.createElement("button");
       button.textContent = text;
+      button.dataset.seconds = String(seconds);
       button.addEventListener("click", act);
       find("#ranges").append(button);
     }
@@ -131,6 +132,9 @@ class Page {
     dot.dataset.state = state;
     dot.textContent = state === "lost" ? "connection lost since " + new Date(this.lostSince).toLocaleTimeString() : state;
     find("#pause").textContent = this.range.live ? "pause" : "back to live";
+    for (const b of document.querySelectorAll<HTMLButtonElement>("#ranges button")) {
+      b.setAttribute("aria-pressed", String(this.range.live && Number(b.dataset.seconds) === this.range.length));
+    }
     find("#shown").textContent = `${new Date(start * 1000).toLocaleTimeString()} – ${new Date(end * 1000).toLocaleTimeString()}`;
   }
 }

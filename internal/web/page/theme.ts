@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Colours. The ten of the lines are told apart by hue and lightness, so that
+// Colours. Those of the lines are told apart by hue and lightness, so that
 // neighbours differ for the colour-blind too.
 
-const light = ["#2563eb", "#ea580c", "#059669", "#c026d3", "#ca8a04", "#0891b2", "#dc2626", "#7c3aed", "#4d7c0f", "#be185d"];
-const dark = ["#60a5fa", "#fb923c", "#34d399", "#e879f9", "#facc15", "#22d3ee", "#f87171", "#a78bfa", "#a3e635", "#f472b6"];
+const light = ["#2563eb", "#ea580c", "#059669", "#c026d3", "#ca8a04", "#0891b2", "#dc2626", "#7c3aed", "#4d7c0f", "#be185d", "#0f766e", "#92400e", "#475569",
+  "#1e40af", "#9f1239", "#65a30d"];
+const dark = ["#60a5fa", "#fb923c", "#34d399", "#e879f9", "#facc15", "#22d3ee", "#f87171", "#a78bfa", "#a3e635", "#f472b6", "#2dd4bf", "#d97706", "#94a3b8",
+  "#93c5fd", "#fda4af", "#bef264"];
 
 /** Stops of the heatmap, from few to many, even in lightness. */
 const heatLight = [[241, 245, 249], [186, 214, 240], [107, 164, 214], [52, 106, 178], [33, 52, 120], [20, 20, 60]];
@@ -32,7 +34,7 @@ export function toggle(): void {
   localStorage.setItem("theme", current());
 }
 
-export const color = (i: number): string => (current() === "dark" ? dark : light)[i % 10];
+export const color = (i: number): string => (current() === "dark" ? dark : light)[i % 16];
 
 /** A colour of the heatmap for 0 (few) to 1 (many). */
 export function heat(v: number): [number, number, number] {

@@ -22,7 +22,8 @@ export class TimeRange {
   private end = 0;
 
   constructor(private info: PageInfo, private changed: () => void) {
-    this.length = info.mode === "live" ? 300 : 0;
+    // An agent that has just begun has little to show in five minutes.
+    this.length = info.mode === "file" ? 0 : info.last - info.first < 120_000 ? 60 : 300;
     if (info.mode === "file") this.whole();
   }
 
