@@ -76,7 +76,7 @@ export class QueryBox {
       row.append(element("td", "", name), element("td", "value", scaled(values.at(-1) ?? NaN, 1000)));
       return row;
     });
-    this.result.querySelector("table")?.replaceChildren(...rows);
+    this.result.querySelector("table.values")?.replaceChildren(...rows);
   }
 
   reset(): void {

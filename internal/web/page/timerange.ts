@@ -18,13 +18,14 @@ const points = 400;
 export class TimeRange {
   /** Seconds that move along; 0: fixed. */
   length: number;
-  private start = 0;
-  private end = 0;
+  private start: number;
+  private end: number;
 
   constructor(private info: PageInfo, private changed: () => void) {
     // An agent that has just begun has little to show in five minutes.
     this.length = info.mode === "file" ? 0 : info.last - info.first < 120_000 ? 60 : 300;
-    if (info.mode === "file") this.whole();
+    this.start = info.first / 1000;
+    this.end = info.last / 1000;
   }
 
   get live(): boolean {
