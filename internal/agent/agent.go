@@ -11,24 +11,15 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"rezolus/internal/host"
 	"rezolus/internal/metric"
-)
-
-// The intervals a consumer may ask for.
-const (
-	MinInterval = time.Millisecond
-	MaxInterval = time.Hour
 )
 
 // Source is anything that is read.
@@ -56,31 +47,28 @@ type Options struct {
 	Clock Clock
 }
 
-// Clock is time as the loop sees it.
-type Clock interface {
-	Mono() int64      // CLOCK_MONOTONIC
-	Wall() int64      // Unix nanoseconds
-	SleepUntil(int64) // returns soon after that moment of Mono
-}
-
-// Agent runs the loop. Sources are added before Run.
+// Agent runs the loop. Sources are added before anything else is asked of it.
+//
+// The loop takes no lock while it reads or copies, so that whoever asks how
+// the agent fares hears it from a loop that hangs, too.
 type Agent struct {
 	run     *metric.Run
 	log     *slog.Logger
 	clock   Clock
+	failed  error // of New, told by Run
 	started int64
 	sources []*reader
-	offset  int64           // wall minus mono, as ticks are stamped
-	tick    metric.Snapshot // its frames are the readers' own memory
-	whole   metric.Snapshot // what Latest read last
+	stats   stats
 
-	stats stats
+	// The loop's own.
+	due   []*Subscription // scratch
+	taken int64           // Mono when sources were read last; 0: never
 
-	mu       sync.Mutex
-	subs     []*Subscription
-	closed   bool
-	wake     chan struct{}
-	requests chan request
+	mu     sync.Mutex
+	offset int64 // wall minus mono, as ticks are stamped; set by the loop alone
+	subs   []*Subscription
+	asked  []request
+	closed bool
 }
 
 // stats is what the loop counts of itself.
@@ -90,14 +78,16 @@ type stats struct {
 	durations              []atomic.Uint64 // of ticks, by bucket
 }
 
+var errStopped = errors.New("the agent has stopped")
+
 // New returns an agent without sources but its own.
 func New(o Options) *Agent {
-	a := &Agent{run: o.Run, log: o.Log, clock: o.Clock, wake: make(chan struct{}, 1), requests: make(chan request)}
+	a := &Agent{run: o.Run, log: o.Log, clock: o.Clock}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
 	if a.clock == nil {
-		a.clock = systemClock{}
+		a.clock, a.failed = newMachineClock()
 	}
 	a.started = a.clock.Mono()
 	a.offset = a.clock.Wall() - a.started
@@ -108,93 +98,71 @@ func New(o Options) *Agent {
 	return a
 }
 
-// Add adds a source. It must not be called once Run was.
+// Add adds a source.
 func (a *Agent) Add(s Source, o SourceOptions) {
-	a.sources = append(a.sources, newReader(s, o, a.clock))
+	a.sources = append(a.sources, newReader(s, o, a.clock, a.log))
 }
 
-// Subscription is a consumer's mailbox.
-type Subscription struct {
-	agent    *Agent
-	name     string
-	interval int64
-	next     int64 // moment of Mono it is due
-	seq      uint64
-	missed   uint64 // ticks the loop skipped since the last one delivered
-	dropped  atomic.Uint64
-	free     chan *metric.Snapshot
-	out      chan *metric.Snapshot
+// Run takes ticks until ctx ends, then closes the sources. It runs once.
+func (a *Agent) Run(ctx context.Context) error {
+	if a.failed != nil {
+		return a.failed
+	}
+	for _, r := range a.sources {
+		r.start()
+	}
+	defer context.AfterFunc(ctx, a.wake)()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// The thread ends with this goroutine, and its timer slack with
+		// it: 50 us by default, half the error of a tick of 1 ms
+		// (docs/journal/2026-11-21-tick-loop.md). Refusal costs only that.
+		runtime.LockOSThread()
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+		for ctx.Err() == nil {
+			a.turn()
+		}
+	}()
+	<-ended
+	return a.stop()
 }
 
-// Subscribe has a consumer get a snapshot at every multiple of interval. The
-// mailbox holds depth of them; when it is full, ticks are dropped.
-func (a *Agent) Subscribe(name string, interval time.Duration, depth int) (*Subscription, error) {
-	if interval < MinInterval || interval > MaxInterval {
-		return nil, fmt.Errorf("interval %v: want %v to %v", interval, MinInterval, MaxInterval)
-	}
-	s := &Subscription{agent: a, name: name, interval: int64(interval),
-		free: make(chan *metric.Snapshot, depth), out: make(chan *metric.Snapshot, depth)}
-	for range depth {
-		s.free <- new(metric.Snapshot)
-	}
+func (a *Agent) wake() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
-		return nil, errors.New("the agent has stopped")
+	if !a.closed {
+		a.clock.Wake()
 	}
-	// The next moment whose time of day is a multiple of the interval.
-	wall := a.clock.Mono() + a.offset
-	s.next = wall - wall%s.interval + s.interval - a.offset
-	a.subs = append(a.subs, s)
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
-	return s, nil
 }
 
-// C has the snapshots. It is closed when the agent ends.
-func (s *Subscription) C() <-chan *metric.Snapshot { return s.out }
-
-// Release gives a snapshot back, whose memory the next one will take.
-func (s *Subscription) Release(snapshot *metric.Snapshot) { s.free <- snapshot }
-
-// Dropped counts the ticks that found the mailbox full.
-func (s *Subscription) Dropped() uint64 { return s.dropped.Load() }
-
-// Close ends the subscription; a tick that only it wanted is taken no more.
-func (s *Subscription) Close() {
-	s.agent.mu.Lock()
-	defer s.agent.mu.Unlock()
-	s.agent.subs = slices.DeleteFunc(s.agent.subs, func(o *Subscription) bool { return o == s })
+// turn is one round of the loop.
+func (a *Agent) turn() {
+	a.answer()
+	a.clock.Sleep(a.next())
+	a.tick()
 }
 
-// Run takes ticks until ctx ends, then closes the sources.
-func (a *Agent) Run(ctx context.Context) error {
-	// A thread of its own wakes more exactly than the runtime's timers,
-	// which are of a millisecond (docs/journal/2026-11-21-tick-loop.md).
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	for ctx.Err() == nil {
-		a.wait(ctx, a.nextDue())
-		a.takeDue()
-	}
+func (a *Agent) stop() error {
 	a.mu.Lock()
 	a.closed = true
 	for _, s := range a.subs {
 		close(s.out)
 	}
-	a.subs = nil
+	for _, r := range a.asked {
+		close(r.reply)
+	}
+	a.subs, a.asked = nil, nil
+	errs := []error{a.clock.Close()}
 	a.mu.Unlock()
-	var errs []error
 	for _, r := range a.sources {
 		errs = append(errs, r.close())
 	}
 	return errors.Join(errs...)
 }
 
-// nextDue is the moment the next consumer is due, or 0 when there is none.
-func (a *Agent) nextDue() int64 {
+// next is the moment the next consumer is due, or 0 when there is none.
+func (a *Agent) next() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	next := int64(0)
@@ -206,99 +174,76 @@ func (a *Agent) nextDue() int64 {
 	return next
 }
 
-// near is how close a tick must be for the thread to sleep up to it. Until
-// then the loop hears of new consumers and requests.
-const near = int64(4 * time.Millisecond)
-
-func (a *Agent) wait(ctx context.Context, until int64) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	if until != 0 {
-		left := until - a.clock.Mono()
-		if left <= near {
-			a.clock.SleepUntil(until)
-			a.serveNow()
-			return
+// tick reads the sources for all consumers that are due, and serves them.
+func (a *Agent) tick() {
+	now := a.clock.Mono()
+	clear(a.due) // some may have been closed since
+	a.due = a.due[:0]
+	a.mu.Lock()
+	for _, s := range a.subs {
+		if s.next <= now {
+			a.due = append(a.due, s)
 		}
-		timer.Reset(time.Duration(left - near))
 	}
-	select {
-	case <-ctx.Done():
-	case <-a.wake:
-	case r := <-a.requests:
-		a.serve(r)
-	case <-timer.C:
+	a.mu.Unlock()
+	if len(a.due) == 0 {
+		return
 	}
+	set := a.followWall()
+	a.take(now)
+	for _, s := range a.due {
+		s.deliver(now)
+	}
+	if set {
+		a.align(now)
+	}
+	a.stats.ticks.Add(1)
+	a.stats.durations[tickPower.Index(uint64(max(0, a.clock.Mono()-now)))].Add(1)
 }
 
-// takeDue takes one tick for all consumers that are due.
-func (a *Agent) takeDue() {
-	now := a.clock.Mono()
+// take reads the sources that are due.
+func (a *Agent) take(now int64) {
+	for _, r := range a.sources {
+		r.take(now, now+a.offset)
+	}
+	a.taken = now
+}
+
+// followWall notes when the time of day was set, and tells whether it was.
+// (Where it is slewed, CLOCK_MONOTONIC is slewed alike.)
+func (a *Agent) followWall() bool {
+	before := a.clock.Mono()
+	wall := a.clock.Wall()
+	after := a.clock.Mono()
+	// A thread that lost its CPU between two clocks cannot compare them.
+	if after-before > int64(100*time.Microsecond) {
+		return false
+	}
+	offset := wall - before - (after-before)/2
+	if d := offset - a.offset; -step < d && d < step {
+		return false
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	taken := false
+	a.offset = offset
+	return true
+}
+
+// step is the least change of the time of day that ticks follow.
+const step = int64(time.Millisecond)
+
+// align puts all consumers on the grid of a new time of day.
+func (a *Agent) align(now int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, s := range a.subs {
-		if s.next > now {
-			continue
-		}
-		if !taken {
-			a.take(s.next)
-			taken = true
-		}
-		a.deliver(s, now)
-	}
-	if taken {
-		took := a.clock.Mono() - now
-		a.stats.ticks.Add(1)
-		a.stats.durations[tickPower.Index(uint64(max(0, took)))].Add(1)
+		s.next = following(now, a.offset, s.interval)
 	}
 }
 
-// take reads the sources that are due at moment m.
-func (a *Agent) take(m int64) {
-	if offset := a.clock.Wall() - a.clock.Mono(); offset-a.offset > int64(time.Millisecond) || a.offset-offset > int64(time.Millisecond) {
-		a.offset = offset // the time of day was set
-	}
-	frames := a.tick.Grow(len(a.sources))
-	n := 0
-	for _, r := range a.sources {
-		if r.due(m+a.offset) && r.read(&frames[n]) {
-			n++
-		}
-	}
-	a.tick.Frames = frames[:n]
-}
-
-// deliver puts the tick into a mailbox.
-func (a *Agent) deliver(s *Subscription, now int64) {
-	late := (now - s.next) / s.interval
-	scheduled := s.next + late*s.interval
-	s.next = scheduled + s.interval
-	s.missed += uint64(late)
-	a.stats.missed.Add(uint64(late))
-	s.seq++
-	select {
-	case to := <-s.free:
-		to.CopyFrom(&a.tick)
-		to.Run, to.Seq, to.Missed = a.run, s.seq, s.missed
-		to.Mono, to.Wall, to.Interval = scheduled, scheduled+a.offset, s.interval
-		s.missed = 0
-		s.out <- to
-	default:
-		s.dropped.Add(1)
-		a.stats.dropped.Add(1)
-	}
-}
-
-// systemClock is the machine's.
-type systemClock struct{}
-
-func (systemClock) Mono() int64 { return host.Mono() }
-func (systemClock) Wall() int64 { return host.Wall() }
-
-// SleepUntil sleeps in the kernel, to within its timer slack of 50 us.
-func (systemClock) SleepUntil(until int64) {
-	ts := unix.NsecToTimespec(until)
-	for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil) == unix.EINTR {
-	}
+// following is the first moment of Mono after now whose time of day is a
+// multiple of interval.
+func following(now, offset, interval int64) int64 {
+	wall := now + offset
+	return wall - wall%interval + interval - offset
 }

@@ -4,7 +4,7 @@ package agent
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"rezolus/internal/metric"
@@ -13,56 +13,69 @@ import (
 // request asks the loop for a snapshot outside of any grid.
 type request struct {
 	maxAge int64
-	reply  chan *metric.Snapshot
+	reply  chan *metric.Snapshot // has room for the reply
 }
 
-// Latest is a copy of a snapshot that is at most maxAge old, taken now if need
-// be: for scrapes, which come when they like.
+// Latest is a copy of what was read last, read now if that is older than
+// maxAge: for scrapes, which come when they like. It has no number, and no
+// interval.
 func (a *Agent) Latest(ctx context.Context, maxAge time.Duration) (*metric.Snapshot, error) {
 	r := request{int64(maxAge), make(chan *metric.Snapshot, 1)}
-	select {
-	case a.requests <- r:
-	case <-ctx.Done():
-		return nil, errors.Join(errors.New("the agent does not answer"), ctx.Err())
+	if err := a.ask(r); err != nil {
+		return nil, err
 	}
 	select {
-	case s := <-r.reply:
+	case s, open := <-r.reply:
+		if !open {
+			return nil, errStopped
+		}
 		return s, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("wait for the tick loop: %w", ctx.Err())
 	}
 }
 
-// serve answers a request, in the loop's goroutine, where nothing else reads
-// the sources.
-func (a *Agent) serve(r request) {
+func (a *Agent) ask(r request) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.clock.Mono()
-	if a.whole.Run == nil || now-a.whole.Mono > r.maxAge {
-		frames := a.whole.Grow(len(a.sources))
-		n := 0
-		for _, s := range a.sources {
-			if s.read(&frames[n]) {
-				n++
-			}
-		}
-		a.whole.Frames = frames[:n]
-		a.whole.Run, a.whole.Mono, a.whole.Wall = a.run, now, now+a.offset
+	if a.closed {
+		return errStopped
 	}
-	copied := new(metric.Snapshot)
-	copied.CopyFrom(&a.whole)
-	r.reply <- copied
+	a.asked = append(a.asked, r)
+	a.clock.Wake()
+	return nil
 }
 
-// serveNow answers the requests that wait.
-func (a *Agent) serveNow() {
-	for {
-		select {
-		case r := <-a.requests:
-			a.serve(r)
-		default:
-			return
+// answer serves the requests that wait, in the loop's goroutine, where
+// nothing else reads the sources.
+func (a *Agent) answer() {
+	a.mu.Lock()
+	asked := a.asked
+	a.asked = nil
+	a.mu.Unlock()
+	for _, r := range asked {
+		now := a.clock.Mono()
+		if a.taken == 0 || now-a.taken > r.maxAge {
+			if a.followWall() {
+				a.align(now)
+			}
+			a.take(now)
+		}
+		r.reply <- a.last(now)
+	}
+}
+
+// scrape is how far apart scrapes may be. Sources that are not read at each
+// of them have their frame of the one before.
+const scrape = int64(time.Minute)
+
+func (a *Agent) last(now int64) *metric.Snapshot {
+	s := &metric.Snapshot{Run: a.run, Mono: a.taken, Wall: a.taken + a.offset}
+	for _, r := range a.sources {
+		if r.current(now, scrape) {
+			s.Frames = append(s.Frames, metric.Frame{})
+			s.Frames[len(s.Frames)-1].CopyFrom(&r.frame)
 		}
 	}
+	return s
 }

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,35 +16,55 @@ import (
 type reader struct {
 	Source
 	clock Clock
+	log   *slog.Logger
 	every int64
-	slot  int64 // the multiple of every it was read for last
-	frame metric.Frame
 
 	reads, errors, spent atomic.Uint64 // spent: nanoseconds in Read
 	lost                 atomic.Uint64
 	lastError            atomic.Pointer[string]
+	since                atomic.Int64 // Mono when the read under way began; 0: none is
 
-	// A blocking source is read in a goroutine of its own, into pending;
-	// the loop takes it from there.
+	// The loop's own.
+	slot   int64 // the multiple of every it was read for last
+	frame  metric.Frame
+	number uint64 // of the frame, from 1
+	at     int64  // Mono when it was there
+	good   bool   // the last read gave it
+
+	// A blocking source is read in a goroutine of its own, into spare; the
+	// loop takes it from there.
 	ask     chan struct{}
 	ended   chan struct{}
-	since   atomic.Int64 // Mono when the read under way began; 0: none is
 	mu      sync.Mutex
-	pending metric.Frame
-	fresh   bool
+	spare   metric.Frame
+	spareAt int64
+	news    news
 }
 
-func newReader(s Source, o SourceOptions, clock Clock) *reader {
-	r := &reader{Source: s, clock: clock, every: int64(o.Every), slot: -1}
+// news is what the loop has not heard of a blocking source.
+type news int
+
+const (
+	nothing news = iota
+	arrived
+	failed
+)
+
+func newReader(s Source, o SourceOptions, clock Clock, log *slog.Logger) *reader {
+	r := &reader{Source: s, clock: clock, log: log, every: int64(o.Every), slot: -1}
 	if o.Blocking {
 		r.ask, r.ended = make(chan struct{}, 1), make(chan struct{})
-		go r.follow()
 	}
 	return r
 }
 
-// due tells whether the source is to be read for the tick at wall, and notes
-// that it was.
+func (r *reader) start() {
+	if r.ask != nil {
+		go r.follow()
+	}
+}
+
+// due tells whether the source is to be read at wall, and notes that it was.
 func (r *reader) due(wall int64) bool {
 	if r.every == 0 {
 		return true
@@ -56,29 +77,45 @@ func (r *reader) due(wall int64) bool {
 	return true
 }
 
-// read sets f to the source's frame, whose memory stays the reader's. It
-// returns false when there is none: the source failed, or hangs.
-func (r *reader) read(f *metric.Frame) bool {
-	if r.ask == nil {
-		if !r.readInto(&r.frame) {
-			return false
+// take reads the source if it is due. It never waits for one that blocks.
+func (r *reader) take(now, wall int64) {
+	due := r.due(wall)
+	switch {
+	case r.ask != nil:
+		r.hear()
+		if due {
+			select {
+			case r.ask <- struct{}{}:
+			default: // it has not even begun with the read before
+			}
 		}
-		*f = r.frame
-		return true
+	case due:
+		if r.good = r.read(&r.frame); r.good {
+			r.number++
+			r.at = now
+		}
 	}
-	select {
-	case r.ask <- struct{}{}:
-	default: // the read before has not ended
-	}
+}
+
+// current tells whether there is a frame, and not one of long ago, for who
+// comes once an interval. (Twice, as neither ticks nor reads are exact.)
+func (r *reader) current(now, interval int64) bool {
+	return r.good && now-r.at <= 2*max(r.every, interval)
+}
+
+// hear takes what a blocking source gave since.
+func (r *reader) hear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.fresh {
-		return false
+	switch r.news {
+	case arrived:
+		r.frame, r.spare = r.spare, r.frame
+		r.number++
+		r.at, r.good = r.spareAt, true
+	case failed:
+		r.good = false
 	}
-	r.fresh = false
-	r.frame, r.pending = r.pending, r.frame
-	*f = r.frame
-	return true
+	r.news = nothing
 }
 
 // follow reads a blocking source each time it is asked to.
@@ -86,26 +123,27 @@ func (r *reader) follow() {
 	defer close(r.ended)
 	var f metric.Frame
 	for range r.ask {
-		r.since.Store(r.clock.Mono())
-		ok := r.readInto(&f)
-		r.since.Store(0)
+		ok := r.read(&f)
+		r.mu.Lock()
+		r.news = failed
 		if ok {
-			r.mu.Lock()
-			r.pending, f = f, r.pending
-			r.fresh = true
-			r.mu.Unlock()
+			r.spare, f = f, r.spare
+			r.spareAt, r.news = r.clock.Mono(), arrived
 		}
+		r.mu.Unlock()
 	}
 }
 
-// readInto reads the source once, counts, and survives its panics.
-func (r *reader) readInto(f *metric.Frame) (ok bool) {
+// read reads the source once, counts, and survives its panics.
+func (r *reader) read(f *metric.Frame) (ok bool) {
 	began := r.clock.Mono()
+	r.since.Store(began)
 	defer func() {
 		if p := recover(); p != nil {
 			r.fail(fmt.Errorf("panic: %v", p))
 			ok = false
 		}
+		r.since.Store(0)
 		r.spent.Add(uint64(r.clock.Mono() - began))
 	}()
 	r.reads.Add(1)
@@ -117,8 +155,12 @@ func (r *reader) readInto(f *metric.Frame) (ok bool) {
 	return true
 }
 
+// fail keeps the error for the status. It logs the first only: the same one
+// may come at every tick.
 func (r *reader) fail(err error) {
-	r.errors.Add(1)
+	if r.errors.Add(1) == 1 {
+		r.log.Warn("a source cannot be read; /status counts how often", "source", r.Name(), "error", err)
+	}
 	text := err.Error()
 	r.lastError.Store(&text)
 }
@@ -131,7 +173,7 @@ func (r *reader) close() error {
 		select {
 		case <-r.ended:
 		case <-time.After(time.Second):
-			return fmt.Errorf("source %s hangs", r.Name())
+			return fmt.Errorf("close source %s: its read hangs", r.Name())
 		}
 	}
 	return r.Source.Close()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -67,8 +68,7 @@ type self struct {
 	buf      [256]byte
 	programs []ProgramCost
 	schema   *metric.Schema
-	sources  int // of the schema
-	listed   int // programs of the schema
+	named    []ProgramCost // programs of the schema, in its order
 }
 
 func newSelf(a *Agent, hooks Self) *self { return &self{agent: a, hooks: hooks} }
@@ -89,7 +89,7 @@ func (s *self) Read(f *metric.Frame) error {
 	if s.hooks.Programs != nil {
 		s.programs = s.hooks.Programs(s.programs[:0])
 	}
-	if s.schema == nil || s.sources != len(s.agent.sources) || s.listed != len(s.programs) {
+	if s.schema == nil || !slices.EqualFunc(s.named, s.programs, sameProgram) {
 		if err := s.rebuild(); err != nil {
 			return err
 		}
@@ -149,9 +149,11 @@ func (s *self) rebuild() error {
 		add(programTime, p.Program, p.Sampler)
 	}
 	schema, err := metric.NewSchema(s.Name(), series)
-	s.schema, s.sources, s.listed = schema, len(s.agent.sources), len(s.programs)
+	s.schema, s.named = schema, slices.Clone(s.programs)
 	return err
 }
+
+func sameProgram(a, b ProgramCost) bool { return a.Sampler == b.Sampler && a.Program == b.Program }
 
 // resident is the second number of /proc/self/statm in bytes (proc(5)): what
 // is resident now, unlike getrusage's maximum.

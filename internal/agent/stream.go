@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,14 +12,19 @@ import (
 	"rezolus/internal/store"
 )
 
-// maxFollowers bounds the streams that are open at once. Each costs a mailbox,
-// and the encoding of each of its ticks.
-const maxFollowers = 64
+const (
+	// maxFollowers bounds the streams that are open at once. Each costs a
+	// mailbox, and the encoding of each of its ticks.
+	maxFollowers = 64
+	// patience is how long a follower may take nothing at all, before it
+	// must make place for others.
+	patience = 30 * time.Second
+)
 
 // mailbox is how many ticks a consumer at an interval may be behind: a second
 // of them, within bounds.
 func mailbox(interval time.Duration) int {
-	return int(min(256, max(8, time.Second/interval)))
+	return int(min(128, max(8, time.Second/interval)))
 }
 
 // StreamHandler serves GET /stream?interval=10ms&meta=key%3Dvalue: a recording that goes on as
@@ -30,17 +36,22 @@ func (a *Agent) StreamHandler() http.Handler {
 		if text := r.FormValue("interval"); text != "" {
 			var err error
 			if interval, err = time.ParseDuration(text); err != nil {
-				http.Error(w, fmt.Sprintf("interval %q is not a duration such as 10ms or 1s", text), http.StatusBadRequest)
+				http.Error(w, fmt.Sprintf("interval %q: want a duration of %v to %v, such as 10ms or 1s",
+					text, MinInterval, MaxInterval), http.StatusBadRequest)
 				return
 			}
 		}
 		if a.stats.followers.Add(1) > maxFollowers {
 			a.stats.followers.Add(-1)
-			http.Error(w, fmt.Sprintf("%d followers are served already", maxFollowers), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("%d streams are open already; close one", maxFollowers), http.StatusServiceUnavailable)
 			return
 		}
 		defer a.stats.followers.Add(-1)
 		s, err := a.Subscribe("stream "+r.RemoteAddr, interval, mailbox(interval))
+		if errors.Is(err, errStopped) {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -66,6 +77,17 @@ func metadata(pairs []string) map[string]string {
 
 func (a *Agent) stream(w http.ResponseWriter, r *http.Request, s *Subscription, o store.EncoderOptions) {
 	control := http.NewResponseController(w)
+	send := func(b []byte) error {
+		// What cannot have a deadline is no connection that could hang.
+		_ = control.SetWriteDeadline(time.Now().Add(patience))
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	if send(nil) != nil { // the first tick may be an hour away
+		return
+	}
 	encoder := store.NewEncoder(o)
 	var buf []byte
 	for {
@@ -75,21 +97,18 @@ func (a *Agent) stream(w http.ResponseWriter, r *http.Request, s *Subscription, 
 		case snapshot, open := <-s.C():
 			if !open {
 				// The follower is told that this end was meant.
-				_, _ = w.Write(encoder.AppendEnd(buf[:0]))
+				_ = send(encoder.AppendEnd(buf[:0]))
 				return
 			}
 			var err error
 			buf, err = encoder.Append(buf[:0], snapshot)
 			s.Release(snapshot)
 			if err != nil {
-				a.log.Error("stream", "error", err)
+				a.log.Error("stream", "to", r.RemoteAddr, "error", err)
 				return
 			}
-			if _, err := w.Write(buf); err != nil {
-				return
-			}
-			if err := control.Flush(); err != nil {
-				return
+			if send(buf) != nil {
+				return // the follower went away, or takes nothing
 			}
 		}
 	}

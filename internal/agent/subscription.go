@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rezolus/internal/metric"
+)
+
+// The intervals a consumer may ask for.
+const (
+	MinInterval = time.Millisecond
+	MaxInterval = time.Hour
+)
+
+// Subscription is a consumer's mailbox.
+type Subscription struct {
+	agent    *Agent
+	name     string
+	interval int64
+	dropped  atomic.Uint64
+	out      chan *metric.Snapshot
+
+	// The loop's own.
+	next   int64 // moment of Mono it is due
+	seq    uint64
+	missed uint64   // ticks the loop skipped since the last one delivered
+	seen   []uint64 // the number of the frame it has, for each source
+
+	// What was released last is taken next, so that a consumer who keeps up
+	// costs the memory of one tick and not of a mailbox of them.
+	mu   sync.Mutex
+	free []*metric.Snapshot
+}
+
+// Subscribe has a consumer get a snapshot whenever the time of day is a
+// multiple of interval. The mailbox holds depth of them; when it is full,
+// ticks are dropped.
+func (a *Agent) Subscribe(name string, interval time.Duration, depth int) (*Subscription, error) {
+	if interval < MinInterval || interval > MaxInterval {
+		return nil, fmt.Errorf("interval %v: want %v to %v", interval, MinInterval, MaxInterval)
+	}
+	s := &Subscription{agent: a, name: name, interval: int64(interval), out: make(chan *metric.Snapshot, depth),
+		seen: make([]uint64, len(a.sources)), free: make([]*metric.Snapshot, depth)}
+	for i := range s.free {
+		s.free[i] = new(metric.Snapshot)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, errStopped
+	}
+	s.next = following(a.clock.Mono(), a.offset, s.interval)
+	a.subs = append(a.subs, s)
+	a.clock.Wake()
+	return s, nil
+}
+
+// C has the snapshots. It is closed when the agent ends.
+func (s *Subscription) C() <-chan *metric.Snapshot { return s.out }
+
+// Release gives a snapshot back, whose memory the next one will take.
+func (s *Subscription) Release(snapshot *metric.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, snapshot)
+}
+
+// Dropped counts the ticks that found the mailbox full.
+func (s *Subscription) Dropped() uint64 { return s.dropped.Load() }
+
+// Close ends the subscription; a tick that only it wanted is taken no more.
+func (s *Subscription) Close() {
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.subs = slices.DeleteFunc(s.agent.subs, func(o *Subscription) bool { return o == s })
+}
+
+// deliver puts the tick that was read at now into the mailbox, as the one
+// that was due last. Others that were due before now are missed.
+func (s *Subscription) deliver(now int64) {
+	late := (now - s.next) / s.interval
+	scheduled := s.next + late*s.interval
+	s.next = scheduled + s.interval
+	s.missed += uint64(late)
+	s.agent.stats.missed.Add(uint64(late))
+	s.seq++
+	to := s.take()
+	if to == nil {
+		s.dropped.Add(1)
+		s.agent.stats.dropped.Add(1)
+		return
+	}
+	s.fill(to, now)
+	to.Run, to.Seq, to.Missed = s.agent.run, s.seq, s.missed
+	to.Mono, to.Wall, to.Interval = scheduled, scheduled+s.agent.offset, s.interval
+	s.missed = 0
+	s.out <- to // has room for all there are
+}
+
+func (s *Subscription) take() *metric.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.free) - 1
+	if n < 0 {
+		return nil
+	}
+	to := s.free[n]
+	s.free = s.free[:n]
+	return to
+}
+
+// fill copies the frames that this consumer has not had. So one at 1.5 s gets
+// the frame of a source that is read at every full second.
+func (s *Subscription) fill(to *metric.Snapshot, now int64) {
+	frames := to.Grow(len(s.seen))
+	n := 0
+	for i, r := range s.agent.sources[:len(s.seen)] {
+		if r.number == s.seen[i] || !r.current(now, s.interval) {
+			continue
+		}
+		s.seen[i] = r.number
+		reuse(frames[n:], r.frame.Schema.Source)
+		frames[n].CopyFrom(&r.frame)
+		n++
+	}
+	to.Frames = frames[:n]
+}
+
+// reuse brings the frame to the front that held the same source before. Else
+// each place would grow to the largest source's size as frames come and go.
+func reuse(frames []metric.Frame, source string) {
+	for i := range frames {
+		if f := frames[i].Schema; f == nil || f.Source == source {
+			frames[0], frames[i] = frames[i], frames[0]
+			return
+		}
+	}
+}
