@@ -140,7 +140,7 @@ func fill(window *store.Window, sub *agent.Subscription) error {
 func ignoreHangup() { signal.Ignore(syscall.SIGHUP) }
 
 func (h *house) server(a *agent.Agent, window *store.Window) *http.Server {
-	engine := query.New(query.Options{})
+	engine := query.New(query.Options{Lookback: lookback(time.Duration(h.config.General.Interval))})
 	run := host.NewRun(version)
 	latest := func(ctx context.Context) (*metric.Snapshot, error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

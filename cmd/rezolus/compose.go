@@ -33,6 +33,7 @@ type house struct {
 	probes   []*bpf.Probe
 	failed   []bpf.SamplerStatus // of probes that did not load at all
 	cgroups  *bpf.CgroupSource
+	refused  error // why there is no table of cgroups: the kernel takes no BPF from us
 	trackers []*host.Cgroups
 	sources  []agent.Source
 	others   []bpf.SamplerStatus // samplers that are no probes
@@ -137,7 +138,7 @@ func (h *house) trackCgroups() {
 	mode := host.CgroupMode()
 	source, err := bpf.NewCgroupSource(h.host, h.config.Cgroups.Max, mode.V1())
 	if err != nil {
-		h.log.Debug("no table of cgroups", "error", err) // the probes will say it
+		h.refused = err
 		return
 	}
 	h.cgroups = source
@@ -180,10 +181,14 @@ func (h *house) track(mount string) *host.Cgroups {
 func (h *house) loadProbes() {
 	cache := bpf.NewCache()
 	for _, o := range h.objects {
-		p, err := o.Load(bpf.Options{Host: h.host, Enabled: h.config.Enabled, Cgroups: h.cgroups, Cache: cache})
+		err := h.refused
+		var p *bpf.Probe
+		if err == nil {
+			p, err = o.Load(bpf.Options{Host: h.host, Enabled: h.config.Enabled, Cgroups: h.cgroups, Cache: cache})
+		}
 		if err != nil {
 			for _, s := range o.Samplers() {
-				h.failed = append(h.failed, bpf.SamplerStatus{Name: s, State: bpf.Failed, Reason: err.Error()})
+				h.failed = append(h.failed, bpf.SamplerStatus{Name: s, State: bpf.Failed, Reason: bpf.Explain(err)})
 			}
 			continue
 		}

@@ -64,10 +64,11 @@ func ask(ctx context.Context, w io.Writer, path, expr string, f queryFlags) erro
 	}
 	defer recording.Close()
 	first, last := recording.Bounds()
-	result, err := f.evaluate(ctx, recording, expr, time.Unix(0, first), time.Unix(0, last))
+	engine := query.New(query.Options{Lookback: lookback(recording.Info().Interval)})
+	result, err := f.evaluate(ctx, engine, recording, expr, time.Unix(0, first), time.Unix(0, last))
 	var syntax *query.SyntaxError
 	if errors.As(err, &syntax) {
-		return usage{caret(syntax)}
+		return usage{fmt.Errorf("query: %w\n%s", syntax, syntax.Excerpt())}
 	}
 	if err != nil {
 		return err
@@ -75,8 +76,7 @@ func ask(ctx context.Context, w io.Writer, path, expr string, f queryFlags) erro
 	return query.Format(w, result, f.format)
 }
 
-func (f queryFlags) evaluate(ctx context.Context, r query.Reader, expr string, first, last time.Time) (*query.Result, error) {
-	engine := query.New(query.Options{})
+func (f queryFlags) evaluate(ctx context.Context, engine *query.Engine, r query.Reader, expr string, first, last time.Time) (*query.Result, error) {
 	if f.start+f.end+f.step == "" {
 		at, err := parseTime("--time", f.at, last, last)
 		if err != nil {
@@ -125,13 +125,9 @@ func parseTime(flag, text string, fallback, last time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// caret shows where in the query the fault is.
-func caret(e *query.SyntaxError) error {
-	if e.Offset < 0 || strings.Contains(e.Query, "\n") {
-		return fmt.Errorf("query: %s", e.Reason)
-	}
-	return fmt.Errorf("query: %s\n  %s\n  %s^", e.Reason, e.Query, strings.Repeat(" ", e.Offset))
-}
+// lookback spans the gap between two samples of the slowest source, a tick
+// that was lost included.
+func lookback(interval time.Duration) time.Duration { return max(time.Minute, 3*interval) }
 
 // openRecording opens a file with advice where it is none.
 func openRecording(path string) (*store.Recording, error) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +52,7 @@ func view(ctx context.Context, path, address string) error {
 			}
 			return page
 		},
-		API:    query.API(query.New(query.Options{Lookback: max(time.Minute, 3*recording.Info().Interval)}), recording, buildInfo()),
+		API:    query.API(query.New(query.Options{Lookback: lookback(recording.Info().Interval)}), recording, buildInfo()),
 		Status: http.NotFoundHandler(),
 		Listen: address,
 	}))

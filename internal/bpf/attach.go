@@ -40,7 +40,7 @@ func (p *Probe) attach(h hook, spec *ebpf.CollectionSpec, opts Options) *attache
 		if err == nil {
 			return a
 		}
-		a.tried = append(a.tried, Attempt{rung.SectionName, explain(err), unsupported(err)})
+		a.tried = append(a.tried, Attempt{rung.SectionName, Explain(err), unsupported(err)})
 	}
 	return a
 }
@@ -108,8 +108,8 @@ func unsupported(err error) bool {
 		errors.Is(err, unix.EPERM) && os.Geteuid() == 0
 }
 
-// explain is an error in one line, with what to do about it.
-func explain(err error) string {
+// Explain is an error of loading in one line, with what to do about it.
+func Explain(err error) string {
 	var verifier *ebpf.VerifierError
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	switch {
