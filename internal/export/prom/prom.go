@@ -3,11 +3,16 @@
 // Package prom writes a snapshot in the text formats that Prometheus scrapes:
 // its own, version 0.0.4, and OpenMetrics 1.0.
 //
-// Names and label names are those of the metrics, in both formats: a counter
-// ends in _total only where OpenMetrics demands it. Values are in the metrics'
-// own units. A histogram becomes a classic one with a bucket for each power
-// of two within a range, whose bounds are exact; its sum is an estimate from
-// the middles of its buckets.
+// A metric has one name, here as in queries and in the original's exporter.
+// OpenMetrics alone demands that a counter's samples end in _total. So that
+// dashboards do not depend on the format a scraper asks for, OpenMetrics goes
+// only to those who take nothing else (Negotiate). Values are in the metrics'
+// own units, which the help names. There are no timestamps: a sample is of
+// when it is scraped.
+//
+// A histogram becomes a classic one with a bucket for each power of two within
+// a range, whose bounds are exact; its sum is an estimate from the middles of
+// its own, finer buckets.
 package prom
 
 import (
@@ -37,40 +42,13 @@ func (f Format) ContentType() string {
 	return "text/plain; version=0.0.4; charset=utf-8"
 }
 
-// Negotiate chooses the format for a request's Accept header: OpenMetrics when
-// it is asked for, and not less wanted than text.
-func Negotiate(accept string) Format {
-	best, format := -1.0, Text
-	for part := range strings.SplitSeq(accept, ",") {
-		kind, parameters, _ := strings.Cut(part, ";")
-		q := 1.0
-		for p := range strings.SplitSeq(parameters, ";") {
-			if v, ok := strings.CutPrefix(strings.TrimSpace(p), "q="); ok {
-				q, _ = strconv.ParseFloat(v, 64) // a bad one is 0
-			}
-		}
-		is := Text
-		switch strings.TrimSpace(kind) {
-		case "application/openmetrics-text":
-			is = OpenMetrics
-		case "text/plain", "text/*", "*/*":
-		default:
-			continue
-		}
-		if q > best {
-			best, format = q, is
-		}
-	}
-	return format
-}
-
 // Writer writes snapshots of one agent. It keeps what is the same from one to
-// the next: the order of the lines, and the labels of each, are made once for
-// a set of schemas.
+// the next: the order of the lines for a set of schemas, and the labels of
+// each schema that is still there.
 type Writer struct {
 	schemas []*metric.Schema // of the lines
 	lines   []line
-	buf     []byte
+	labels  map[*metric.Schema][]string // of each series, without braces
 }
 
 // NewWriter returns a writer. It is not safe for concurrent use.
@@ -80,80 +58,127 @@ func NewWriter() *Writer { return &Writer{} }
 type line struct {
 	series *metric.Series
 	frame  int
-	labels string // without braces
+	labels string
+	first  bool // of its family
 }
 
-// Write returns the exposition of s, valid until the next call.
-func (w *Writer) Write(s *metric.Snapshot, format Format) []byte {
+// Append appends the exposition of s. It allocates for series it has not
+// written before, and for what dst lacks.
+func (w *Writer) Append(dst []byte, s *metric.Snapshot, format Format) []byte {
 	if !slices.EqualFunc(w.schemas, s.Frames, func(have *metric.Schema, f metric.Frame) bool { return have == f.Schema }) {
 		w.arrange(s)
 	}
-	b := w.buf[:0]
 	for i := range w.lines {
 		l := &w.lines[i]
-		if i == 0 || w.lines[i-1].series.Desc.Name != l.series.Desc.Name {
-			b = header(b, l.series.Desc, format)
+		if l.first {
+			dst = header(dst, l.series.Desc, format)
 		}
-		b = l.append(b, s.Frames[l.frame].Values[l.series.Off:], format)
+		dst = l.append(dst, s.Frames[l.frame].Values[l.series.Off:], format)
 	}
 	if format == OpenMetrics {
-		b = append(b, "# EOF\n"...)
+		dst = append(dst, "# EOF\n"...)
 	}
-	w.buf = b
-	return b
+	return dst
 }
 
-// arrange lists the series of all frames. A family must be in one piece,
-// whichever sources it comes from.
+// arrange lists the series of all frames. A family must be in one piece and of
+// one kind, and a series in it once, whichever sources they come from: else a
+// scraper refuses everything. Where two disagree the first source wins.
 func (w *Writer) arrange(s *metric.Snapshot) {
+	known := w.labels
+	w.labels = make(map[*metric.Schema][]string, len(s.Frames))
 	w.schemas, w.lines = w.schemas[:0], w.lines[:0]
+	kinds := map[string]metric.Kind{}
 	for i := range s.Frames {
 		schema := s.Frames[i].Schema
 		w.schemas = append(w.schemas, schema)
+		labels := known[schema]
+		if labels == nil {
+			labels = labelsOf(schema)
+		}
+		w.labels[schema] = labels
 		for j := range schema.Series {
-			w.lines = append(w.lines, line{&schema.Series[j], i, labels(&schema.Series[j])})
+			d := schema.Series[j].Desc
+			if _, ok := kinds[d.Name]; !ok {
+				kinds[d.Name] = d.Kind
+			}
+			if kinds[d.Name] == d.Kind {
+				w.lines = append(w.lines, line{series: &schema.Series[j], frame: i, labels: labels[j]})
+			}
 		}
 	}
 	slices.SortStableFunc(w.lines, func(a, b line) int { return strings.Compare(a.series.Desc.Name, b.series.Desc.Name) })
+	w.separate()
 }
 
-func labels(s *metric.Series) string {
-	var b strings.Builder
-	for i, key := range s.Desc.Keys {
-		if i > 0 {
-			b.WriteByte(',')
+// separate marks where families begin, and removes series that another source
+// has too.
+func (w *Writer) separate() {
+	n, name := 0, ""
+	seen := map[string]bool{} // the labels of the family
+	for _, l := range w.lines {
+		if l.first = l.series.Desc.Name != name; l.first {
+			name = l.series.Desc.Name
+			clear(seen)
 		}
-		b.WriteString(key + `="` + labelEscapes.Replace(s.Values[i]) + `"`)
+		if seen[l.labels] {
+			continue
+		}
+		seen[l.labels] = true
+		w.lines[n] = l
+		n++
 	}
-	return b.String()
+	clear(w.lines[n:])
+	w.lines = w.lines[:n]
+}
+
+func labelsOf(schema *metric.Schema) []string {
+	all := make([]string, len(schema.Series))
+	var b strings.Builder
+	for i := range schema.Series {
+		s := &schema.Series[i]
+		b.Reset()
+		for k, key := range s.Desc.Keys {
+			if k > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(key)
+			b.WriteString(`="`)
+			b.WriteString(quoted.Replace(s.Values[k]))
+			b.WriteByte('"')
+		}
+		all[i] = b.String()
+	}
+	return all
 }
 
 var (
-	labelEscapes = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
-	helpEscapes  = strings.NewReplacer("\\", `\\`, "\n", `\n`)
-	// OpenMetrics escapes quotes in help too.
-	openHelpEscapes = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
+	quoted = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
+	plain  = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 )
 
+// header is the lines before a family's samples.
 func header(b []byte, d *metric.Desc, format Format) []byte {
-	help := helpEscapes
+	name, escapes := d.Name, plain
 	if format == OpenMetrics {
-		help = openHelpEscapes
+		escapes = quoted // OpenMetrics escapes quotes in help too
+		if d.Kind == metric.Counter {
+			name = strings.TrimSuffix(name, total) // it is the samples', not the family's
+		}
 	}
-	text := d.Help
+	help := d.Help
 	if d.Unit != metric.None {
-		text += ", in " + string(d.Unit)
+		help += ", in " + string(d.Unit)
 	}
-	b = append(b, "# HELP "...)
-	b = append(b, d.Name...)
-	b = append(b, ' ')
-	b = append(b, help.Replace(text)...)
-	b = append(b, "\n# TYPE "...)
-	b = append(b, d.Name...)
-	b = append(b, ' ')
+	b = append(append(append(b, "# HELP "...), name...), ' ')
+	b = append(b, escapes.Replace(help)...)
+	b = append(append(append(b, "\n# TYPE "...), name...), ' ')
 	b = append(b, d.Kind.String()...)
 	return append(b, '\n')
 }
+
+// total is what a counter's samples must end in, in OpenMetrics.
+const total = "_total"
 
 func (l *line) append(b []byte, words []uint64, format Format) []byte {
 	d := l.series.Desc
@@ -162,8 +187,8 @@ func (l *line) append(b []byte, words []uint64, format Format) []byte {
 		return l.histogram(b, words[:d.Words()])
 	case d.Kind == metric.Counter:
 		suffix := ""
-		if format == OpenMetrics {
-			suffix = "_total"
+		if format == OpenMetrics && !strings.HasSuffix(d.Name, total) {
+			suffix = total
 		}
 		return append(strconv.AppendUint(l.name(b, suffix, ""), words[0], 10), '\n')
 	case d.Float:
@@ -184,49 +209,6 @@ func (l *line) name(b []byte, suffix, more string) []byte {
 		b = append(append(b, more...), '}')
 	}
 	return append(b, ' ')
-}
-
-// The bounds of classic buckets: 2^k-1 is the largest value below an octave.
-// For times, 255 ns to 68 s; for sizes, 63 B to 1 GiB; else 0 to 2^30.
-func octaves(unit metric.Unit) (first, last int) {
-	switch unit {
-	case metric.Nanoseconds:
-		return 8, 36
-	case metric.Bytes:
-		return 6, 30
-	}
-	return 1, 30
-}
-
-var bounds = func() (text [65]string) {
-	for k := range text {
-		le := float64(uint64(1)<<k - 1)
-		if k == 64 {
-			le = math.MaxUint64
-		}
-		text[k] = `le="` + string(appendFloat(nil, le)) + `"`
-	}
-	return text
-}()
-
-func (l *line) histogram(b []byte, buckets []uint64) []byte {
-	d := l.series.Desc
-	first, last := octaves(d.Unit)
-	var count uint64
-	i := 0
-	for k := first; k <= last; k++ {
-		for end := d.Power.Index(uint64(1)<<k - 1); i <= end; i++ {
-			count += buckets[i]
-		}
-		b = append(strconv.AppendUint(l.name(b, "_bucket", bounds[k]), count, 10), '\n')
-	}
-	for ; i < len(buckets); i++ {
-		count += buckets[i]
-	}
-	b = append(strconv.AppendUint(l.name(b, "_bucket", `le="+Inf"`), count, 10), '\n')
-	lo, hi := d.Power.SumBounds(buckets)
-	b = append(appendFloat(l.name(b, "_sum", ""), (lo+hi)/2), '\n')
-	return append(strconv.AppendUint(l.name(b, "_count", ""), count, 10), '\n')
 }
 
 // appendFloat writes a float as both formats read it. OpenMetrics wants

@@ -4,18 +4,17 @@ package prom
 
 import (
 	"bytes"
-	"compress/gzip"
-	"context"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"rezolus/internal/hist"
 	"rezolus/internal/metric"
@@ -28,7 +27,13 @@ var (
 	latency  = &metric.Desc{Name: "latency", Help: "time", Unit: metric.Nanoseconds, Kind: metric.Histogram, Power: hist.Default, Keys: []string{"op"}}
 )
 
-func schema(t testing.TB, source string, series ...metric.Series) *metric.Schema {
+// testingT is a test, a benchmark or a property.
+type testingT interface {
+	Helper()
+	Fatal(...any)
+}
+
+func schema(t testingT, source string, series ...metric.Series) *metric.Schema {
 	t.Helper()
 	s, err := metric.NewSchema(source, series)
 	if err != nil {
@@ -37,7 +42,7 @@ func schema(t testing.TB, source string, series ...metric.Series) *metric.Schema
 	return s
 }
 
-func snapshot(t testing.TB) *metric.Snapshot {
+func snapshot(t testingT) *metric.Snapshot {
 	a := schema(t, "a", metric.Series{Desc: requests, Values: []string{"/a\"\\\n"}}, metric.Series{Desc: ratio}, metric.Series{Desc: level},
 		metric.Series{Desc: latency, Values: []string{"read"}})
 	b := schema(t, "b", metric.Series{Desc: requests, Values: []string{"/b"}})
@@ -50,7 +55,7 @@ func snapshot(t testing.TB) *metric.Snapshot {
 }
 
 func TestText(t *testing.T) {
-	got := string(NewWriter().Write(snapshot(t), Text))
+	got := string(NewWriter().Append(nil, snapshot(t), Text))
 	for _, want := range []string{
 		"# HELP requests says \"what\" and \\\\\n# TYPE requests counter\nrequests{path=\"/a\\\"\\\\\\n\"} 23\nrequests{path=\"/b\"} 101\n",
 		"# TYPE hit_ratio gauge\nhit_ratio 0.25\n", "level -1\n",
@@ -68,7 +73,7 @@ func TestText(t *testing.T) {
 }
 
 func TestOpenMetrics(t *testing.T) {
-	got := string(NewWriter().Write(snapshot(t), OpenMetrics))
+	got := string(NewWriter().Append(nil, snapshot(t), OpenMetrics))
 	for _, want := range []string{"# TYPE requests counter\nrequests_total{path=", `says \"what\"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -79,23 +84,36 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
-func TestNegotiate(t *testing.T) {
-	f := func(accept string, want Format) {
+// TestCountersThatEndInTotal have one suffix, not two; their family has none.
+func TestCountersThatEndInTotal(t *testing.T) {
+	d := &metric.Desc{Name: "hits_total", Help: "hits", Kind: metric.Counter}
+	s := &metric.Snapshot{Frames: []metric.Frame{{Schema: schema(t, "a", metric.Series{Desc: d}), Values: []uint64{1}}}}
+	f := func(format Format, want string) {
 		t.Helper()
-		if got := Negotiate(accept); got != want {
-			t.Errorf("Accept %q gives %v, want %v", accept, got, want)
+		if got := string(NewWriter().Append(nil, s, format)); got != want {
+			t.Errorf("got\n%swant\n%s", got, want)
 		}
 	}
-	f("", Text)
-	f("*/*", Text)
-	f("application/openmetrics-text", OpenMetrics)
-	f("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2", OpenMetrics)
-	f("application/openmetrics-text;q=0.2,text/plain;q=0.9", Text)
-	f("application/vnd.google.protobuf;q=1,text/plain;q=0.4", Text)
+	f(Text, "# HELP hits_total hits\n# TYPE hits_total counter\nhits_total 1\n")
+	f(OpenMetrics, "# HELP hits hits\n# TYPE hits counter\nhits_total 1\n# EOF\n")
+}
+
+// A scraper refuses all of a text in which a series comes twice or a family
+// has two kinds.
+func TestSourcesThatDisagree(t *testing.T) {
+	other := &metric.Desc{Name: "requests", Kind: metric.Gauge}
+	a := schema(t, "a", metric.Series{Desc: requests, Values: []string{"/a"}})
+	b := schema(t, "b", metric.Series{Desc: requests, Values: []string{"/a"}}, metric.Series{Desc: requests, Values: []string{"/b"}})
+	c := schema(t, "c", metric.Series{Desc: other})
+	s := &metric.Snapshot{Frames: []metric.Frame{{Schema: a, Values: []uint64{1}}, {Schema: b, Values: []uint64{2, 3}}, {Schema: c, Values: []uint64{4}}}}
+	want := "# HELP requests says \"what\" and \\\\\n# TYPE requests counter\nrequests{path=\"/a\"} 1\nrequests{path=\"/b\"} 3\n"
+	if got := string(NewWriter().Append(nil, s, Text)); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
 }
 
 // TestPromtoolAccepts has Prometheus's own checker read the text. What it says
-// about names is not wanted: they are the field's and the original's.
+// about these names is not wanted: they are the field's and the original's.
 func TestPromtoolAccepts(t *testing.T) {
 	promtool, err := filepath.Abs("../../../.cache/debs/usr/bin/promtool")
 	if err != nil {
@@ -104,43 +122,118 @@ func TestPromtoolAccepts(t *testing.T) {
 	if _, err := os.Stat(promtool); err != nil {
 		t.Fatalf("no promtool; scripts/prereqs.sh test brings it: %v", err)
 	}
+	runs := &metric.Desc{Name: "rezolus_bpf_run_count", Help: "runs", Kind: metric.Counter, Keys: []string{"sampler"}}
+	s := snapshot(t)
+	s.Frames = append(s.Frames, metric.Frame{Schema: schema(t, "c", metric.Series{Desc: runs, Values: []string{"x"}}), Values: []uint64{1}})
+	accepted := []string{
+		`requests counter metrics should have "_total" suffix`,
+		`rezolus_bpf_run_count counter metrics should have "_total" suffix`,
+		`rezolus_bpf_run_count non-histogram and non-summary metrics should not have "_count" suffix`,
+	}
 	cmd := exec.Command(promtool, "check", "metrics")
-	cmd.Stdin = bytes.NewReader(NewWriter().Write(snapshot(t), Text))
+	cmd.Stdin = bytes.NewReader(NewWriter().Append(nil, s, Text))
 	out, _ := cmd.CombinedOutput() // lint findings are an error to it
 	for line := range strings.Lines(string(out)) {
-		if !strings.Contains(line, `counter metrics should have "_total" suffix`) {
+		if !slices.Contains(accepted, strings.TrimSuffix(line, "\n")) {
 			t.Errorf("promtool: %s", line)
+		}
+	}
+	cmd = exec.Command(promtool, "check", "metrics")
+	cmd.Stdin = strings.NewReader("broken{\n")
+	if cmd.Run() == nil {
+		t.Error("promtool accepts anything")
+	}
+}
+
+// TestAnythingIsWellFormed reads the families back by the rules of both
+// formats: in one piece, each series once, buckets that only grow up to the
+// count.
+func TestAnythingIsWellFormed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &metric.Snapshot{}
+		text := rapid.StringOf(rapid.RuneFrom([]rune("a\\\"\n,{} é")))
+		for i := range rapid.IntRange(0, 4).Draw(t, "sources") {
+			d := &metric.Desc{Name: rapid.SampledFrom([]string{"a", "b", "c_total"}).Draw(t, "name"), Help: text.Draw(t, "help"),
+				Kind: metric.Kind(rapid.IntRange(1, 3).Draw(t, "kind")), Unit: rapid.SampledFrom([]metric.Unit{"", metric.Bytes}).Draw(t, "unit"),
+				Keys: []string{"x", "y"}}
+			if d.Kind == metric.Histogram {
+				d.Power = hist.Power(rapid.IntRange(2, 7).Draw(t, "power"))
+			}
+			var series []metric.Series
+			for range rapid.IntRange(0, 4).Draw(t, "series") {
+				series = append(series, metric.Series{Desc: d, Values: []string{text.Draw(t, "x"), text.Draw(t, "y")}})
+			}
+			f := metric.Frame{Schema: schema(t, fmt.Sprint(i), series...)}
+			f.Resize(f.Schema.Words)
+			for range 10 {
+				if len(f.Values) > 0 {
+					f.Values[rapid.IntRange(0, len(f.Values)-1).Draw(t, "at")] = rapid.Uint64Max(1<<50).Draw(t, "value")
+				}
+			}
+			s.Frames = append(s.Frames, f)
+		}
+		w := NewWriter()
+		for _, format := range []Format{Text, OpenMetrics} {
+			checkForm(t, string(w.Append(nil, s, format)), format)
+		}
+	})
+}
+
+func checkForm(t *rapid.T, text string, format Format) {
+	if body, ended := strings.CutSuffix(text, "# EOF\n"); ended != (format == OpenMetrics) {
+		t.Fatalf("%v ends with EOF: %v", format, ended)
+	} else {
+		text = body
+	}
+	families, samples := map[string]bool{}, map[string]bool{}
+	family, kind, bucket := "", "", uint64(0)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
+			family, _, _ = strings.Cut(rest, " ")
+			if families[family] {
+				t.Fatalf("family %s is in two pieces:\n%s", family, text)
+			}
+			families[family] = true
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, "# TYPE "+family+" "); ok {
+			kind = rest
+			continue
+		}
+		name, value := line[:strings.LastIndexByte(line, ' ')], line[strings.LastIndexByte(line, ' ')+1:]
+		if samples[name] {
+			t.Fatalf("%s comes twice:\n%s", name, text)
+		}
+		samples[name] = true
+		bare, _, _ := strings.Cut(name, "{")
+		suffixes := map[string][]string{"counter": {""}, "gauge": {""}, "histogram": {"_bucket", "_sum", "_count"}}[kind]
+		if kind == "counter" && format == OpenMetrics {
+			suffixes = []string{"_total"}
+		}
+		if suffix, ok := strings.CutPrefix(bare, family); !ok || !slices.Contains(suffixes, suffix) {
+			t.Fatalf("a sample %s in the family %s, a %s:\n%s", bare, family, kind, text)
+		}
+		if kind != "histogram" || strings.HasSuffix(bare, "_sum") {
+			continue
+		}
+		n, err := strconv.ParseUint(value, 10, 64)
+		switch {
+		case err != nil || n < bucket:
+			t.Fatalf("%s is %s after %d", name, value, bucket)
+		case strings.HasSuffix(bare, "_count"):
+			if n != bucket {
+				t.Fatalf("%s is %d, and its buckets have %d", name, n, bucket)
+			}
+			bucket = 0
+		default:
+			bucket = n
 		}
 	}
 }
 
-func TestHandler(t *testing.T) {
-	s := snapshot(t)
-	server := httptest.NewServer(Handler(func(context.Context) (*metric.Snapshot, error) { return s, nil }))
-	defer server.Close()
-	request, err := http.NewRequest("GET", server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Accept-Encoding", "gzip")
-	request.Header.Set("Accept", "application/openmetrics-text")
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	plain, err := gzip.NewReader(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(plain)
-	if err != nil || !strings.HasSuffix(string(text), "# EOF\n") || response.Header.Get("Content-Type") != OpenMetrics.ContentType() {
-		t.Errorf("%v, %s: %q", err, response.Header.Get("Content-Type"), text)
-	}
-}
-
 // many is a snapshot of 10,000 counters with two labels.
-func many(t testing.TB) *metric.Snapshot {
+func many(t testingT) *metric.Snapshot {
 	d := &metric.Desc{Name: "requests", Kind: metric.Counter, Keys: []string{"code", "path"}}
 	var series []metric.Series
 	for i := range 10_000 {
@@ -152,19 +245,38 @@ func many(t testing.TB) *metric.Snapshot {
 
 func TestLabelsAreMadeOnceASchema(t *testing.T) {
 	w, s := NewWriter(), many(t)
-	w.Write(s, Text)
-	if n := testing.AllocsPerRun(5, func() { w.Write(s, Text) }); n != 0 {
+	buf := w.Append(nil, s, Text)
+	if n := testing.AllocsPerRun(5, func() { buf = w.Append(buf[:0], s, Text) }); n != 0 {
 		t.Errorf("%v allocations for 10,000 series that were written before", n)
 	}
-	w.Write(snapshot(t), Text)
-	if len(w.schemas) != 2 || len(w.lines) != 5 {
-		t.Errorf("%d lines of %d schemas are kept, want the 5 of the 2 in the last snapshot", len(w.lines), len(w.schemas))
+	labels := &w.labels[s.Frames[0].Schema][0]
+	s.Frames = append(s.Frames, snapshot(t).Frames...) // a second source came
+	w.Append(nil, s, Text)
+	if &w.labels[s.Frames[0].Schema][0] != labels {
+		t.Error("a source's labels are made again because another came")
+	}
+	w.Append(nil, snapshot(t), Text)
+	if len(w.labels) != 2 || len(w.schemas) != 2 || len(w.lines) != 5 {
+		t.Errorf("%d lines of %d schemas are kept, want the 5 of the 2 in the last snapshot", len(w.lines), len(w.labels))
 	}
 }
 
-func BenchmarkWrite10000Counters(b *testing.B) {
+func BenchmarkAppend10000Counters(b *testing.B) {
 	w, s := NewWriter(), many(b)
+	buf := w.Append(nil, s, Text)
 	for b.Loop() {
-		w.Write(s, Text)
+		buf = w.Append(buf[:0], s, Text)
+	}
+	b.SetBytes(int64(len(buf)))
+}
+
+// BenchmarkAppendAfterAChange is a scrape after a series was born elsewhere.
+func BenchmarkAppendAfterAChange(b *testing.B) {
+	w, s := NewWriter(), many(b)
+	small := snapshot(b).Frames
+	with := &metric.Snapshot{Frames: append(small, s.Frames...)}
+	var buf []byte
+	for i := 0; b.Loop(); i++ {
+		buf = w.Append(buf[:0], []*metric.Snapshot{s, with}[i%2], Text)
 	}
 }
