@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"rezolus/internal/metric"
+)
+
+// paths lists the cgroups that have series, by slot.
+func paths(t *testing.T, c *CgroupSource) []string {
+	t.Helper()
+	var f metric.Frame
+	if err := c.Read(&f); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range f.Schema.Series {
+		name, _ := f.Schema.Series[i].Label("name")
+		names = append(names, name)
+	}
+	return names
+}
+
+// slotOf finds a cgroup as a program does.
+func slotOf(c *CgroupSource, id uint64) uint64 {
+	for i := range uint64(cgroupProbes) {
+		cell := c.cell(id, i)
+		if cell[0] == 0 {
+			return 0
+		}
+		if cell[0] == id {
+			return cell[1]
+		}
+	}
+	return 0
+}
+
+// bump adds to a cgroup's counter as a program on another CPU would.
+func bump(c *CgroupSource, id uint64, n uint64) {
+	bank := c.banks - 1
+	c.mapped[0].value(bank*c.slots+int(slotOf(c, id)), c.mapped[0].members[0].offset, 1)[0] += n
+}
+
+func cgroupsWithBank(t *testing.T, slots int) *CgroupSource {
+	t.Helper()
+	c := newCgroups(t, slots)
+	load(t, "rename", Options{Cgroups: c})
+	return c
+}
+
+func TestLifeOfACgroup(t *testing.T) {
+	c := cgroupsWithBank(t, 8)
+	a := Cgroup{ID: 1001, Path: "/a"}
+	if got := paths(t, c); !slices.Equal(got, []string{Other}) {
+		t.Fatalf("before any birth: %q", got)
+	}
+	c.Born([]Cgroup{a})
+	c.Born([]Cgroup{a}) // told twice
+	bump(c, a.ID, 23)
+	got, f := values(t, c)
+	if got["cgroup_task_renames /a"] != 23 || f.Schema.Series[1].Start == 0 {
+		t.Errorf("after the birth: %v", got)
+	}
+	first := f.Schema
+	if _, f = values(t, c); f.Schema != first {
+		t.Error("the schema changes while nothing does")
+	}
+	bump(c, a.ID, 1)
+	c.Died([]Cgroup{a})
+	if slotOf(c, a.ID) != 0 {
+		t.Error("programs still find a dead cgroup")
+	}
+	if got, f := values(t, c); got["cgroup_task_renames /a"] != 24 || f.Schema != first {
+		t.Errorf("the last read after the death: %v, want 24 in the same schema", got)
+	}
+	if got := paths(t, c); !slices.Equal(got, []string{Other}) {
+		t.Errorf("a dead cgroup goes on: %q", got)
+	}
+	// Its slot is clean for the next.
+	b := Cgroup{ID: 1002, Path: "/b"}
+	c.Born([]Cgroup{b})
+	if got, _ := values(t, c); got["cgroup_task_renames /b"] != 0 {
+		t.Errorf("a newborn inherits %v", got)
+	}
+}
+
+func TestARestartedServiceGoesOn(t *testing.T) {
+	c := cgroupsWithBank(t, 8)
+	c.Born([]Cgroup{{ID: 1, Path: "/s"}})
+	bump(c, 1, 5)
+	c.Died([]Cgroup{{ID: 1, Path: "/s"}})
+	c.Born([]Cgroup{{ID: 2, Path: "/s"}})
+	bump(c, 2, 6)
+	for range 3 {
+		got, _ := values(t, c)
+		if got["cgroup_task_renames /s"] != 11 {
+			t.Errorf("a cgroup that came back under its path has %v, want 11", got)
+		}
+	}
+	if got := paths(t, c); !slices.Equal(got, []string{Other, "/s"}) {
+		t.Errorf("series of %q", got)
+	}
+}
+
+func TestMoreCgroupsThanSlots(t *testing.T) {
+	c := cgroupsWithBank(t, 4)
+	var all []Cgroup
+	for i := range 10 {
+		all = append(all, Cgroup{ID: uint64(100 + i), Path: fmt.Sprintf("/%d", i)})
+	}
+	c.Born(all)
+	if got := paths(t, c); !slices.Equal(got, []string{Other, "/0", "/1", "/2"}) || c.Overflow() != 7 {
+		t.Fatalf("%q, %d in other", got, c.Overflow())
+	}
+	bump(c, 105, 9) // no slot of its own
+	if got, _ := values(t, c); got["cgroup_task_renames other"] != 9 {
+		t.Errorf("other has %v, want 9", got)
+	}
+	// The room that a death makes goes to one that waits.
+	c.Died(all[1:2])
+	for range 3 {
+		paths(t, c)
+	}
+	if got := paths(t, c); len(got) != 4 || slices.Contains(got, "/1") || c.Overflow() != 7 {
+		t.Errorf("after a death: %q, %d in other", got, c.Overflow())
+	}
+	// One that dies while it waits is forgotten.
+	c.Died(all)
+	for range 3 {
+		paths(t, c)
+	}
+	if got := paths(t, c); !slices.Equal(got, []string{Other}) {
+		t.Errorf("after all deaths: %q", got)
+	}
+}
+
+func TestTheTableFindsEverybody(t *testing.T) {
+	c := cgroupsWithBank(t, 1024)
+	for round := range uint64(5) { // births and deaths leave deleted cells
+		var all []Cgroup
+		for i := range uint64(1000) {
+			all = append(all, Cgroup{ID: round*7919 + i*i*31 + 1, Path: fmt.Sprintf("/%d/%d", round, i)})
+		}
+		c.Born(all)
+		missing := 0
+		for _, g := range all {
+			if slotOf(c, g.ID) == 0 {
+				missing++
+			}
+		}
+		if uint64(missing) > c.Overflow() {
+			t.Errorf("round %d: %d of 1,000 are not found, %d are known to be in other", round, missing, c.Overflow())
+		}
+		if missing > 10 {
+			t.Errorf("round %d: %d of 1,000 found no cell", round, missing)
+		}
+		c.Died(all)
+		for range 3 {
+			paths(t, c)
+		}
+	}
+}

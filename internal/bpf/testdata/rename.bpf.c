@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+
+/* Counts task renames in every way a probe can count, by every rung. */
+#include "cgroup.bpf.h"
+#include "hist.bpf.h"
+
+SAMPLER(rename);
+SAMPLER(rename_more);
+
+struct rename_bank {
+	COUNTER_PER_CPU(renames, , rename, "task_renames", "", "task renames");
+	COUNTER(kinds, [2][3], rename, "task_renames_by", "", "task renames, twice labelled",
+		LABEL("a", "x|y") LABEL("b", "p|q|r") LABEL("fixed", "yes"));
+	HISTOGRAM(sizes, , rename_more, "task_rename_size", "bytes", "a histogram of a constant");
+	COUNTER(unseen, , rename_more, "task_renames_lost", "", "always one a rename", LOST);
+} BANK;
+BANKS(rename_banks, struct rename_bank);
+
+struct rename_cgroup {
+	COUNTER(renames, , rename, "cgroup_task_renames", "", "task renames by cgroup");
+};
+CGROUP_BANKS(rename_cgroups, struct rename_cgroup);
+
+inline_ int count(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct rename_bank *bank = cpu_bank(&rename_banks, cpu);
+	u64 id = rz_cgroup_v1 ? task->sched_task_group->css.cgroup->kn->id : task->cgroups->dfl_cgrp->kn->id;
+	struct rename_cgroup *cgroup = cgroup_bank(&rename_cgroups, cpu, cgroup_slot(id));
+
+	if (!bank || !cgroup)
+		return 0;
+	if (sampler_rename) {
+		bank_add(&bank->renames, 1);
+		bank_add(&bank->kinds[1][2], 1);
+		cgroup_add(&cgroup->renames, 1);
+	}
+	if (sampler_rename_more) {
+		hist_add(bank->sizes, 100);
+		bank_add(&bank->unseen, 1);
+	}
+	return 0;
+}
+
+SEC("tp_btf/task_rename") NEEDS("rename|rename_more") int on_rename(u64 *ctx) { return count(); }
+SEC("raw_tp/task_rename") NEEDS("rename|rename_more") int on_rename__raw(u64 *ctx) { return count(); }
+SEC("tp/task/task_rename") NEEDS("rename|rename_more") int on_rename__tp(void *ctx) { return count(); }
+
+char LICENSE[] SEC("license") = "GPL";
