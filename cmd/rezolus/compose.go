@@ -258,6 +258,9 @@ func (h *house) kernelBytes() uint64 {
 func (h *house) newAgent() *agent.Agent {
 	kernel := h.kernelBytes() // does not change once loaded
 	self := agent.Self{Off: !h.config.Enabled("rezolus_rusage"), KernelMemory: func() uint64 { return kernel }}
+	if measuresAlways() {
+		self.Programs = h.programs
+	}
 	a := agent.New(agent.Options{Run: host.NewRun(version), Log: h.log, Self: self})
 	for _, s := range h.sources {
 		a.Add(s, agent.SourceOptions{Every: paceOf(s)})

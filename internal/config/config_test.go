@@ -160,3 +160,17 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestTheExampleIsTheDefaults keeps the file that people copy true.
+func TestTheExampleIsTheDefaults(t *testing.T) {
+	c, err := Read("../../config/agent.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	on := true
+	want.Defaults.Enabled = &on
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Error(diff)
+	}
+}

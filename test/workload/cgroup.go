@@ -73,6 +73,24 @@ func NewCgroup(t testing.TB, name string) *Cgroup {
 	return c
 }
 
+// AllowRealTime gives the cgroup real-time bandwidth where the kernel rations
+// it by cgroup (CONFIG_RT_GROUP_SCHED, v1 only).
+func (c *Cgroup) AllowRealTime(t testing.TB) {
+	t.Helper()
+	for _, file := range c.join {
+		dir := filepath.Dir(file)
+		for _, d := range []string{filepath.Dir(dir), dir} {
+			limit := filepath.Join(d, "cpu.rt_runtime_us")
+			if _, err := os.Stat(limit); err != nil {
+				continue
+			}
+			if err := write(limit, 100_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // cpuMounts is where CPU time is accounted: {"unified": ...}, or
 // {"cpu": ..., "cpuacct": ...}, one entry where the two share a mount.
 func cpuMounts(t testing.TB) map[string]string {
