@@ -72,24 +72,32 @@ func listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// anything fails when not one sampler runs that was switched on, and warns in
-// one line about those that do not.
+// anything fails when there are probes to run and not one runs, and warns in
+// one line when some do not. An agent without probes is one that was asked
+// for: all their samplers are switched off.
 func (h *house) anything() error {
 	var broken []string
-	reason := ""
+	reason, running := "", 0
+	for _, p := range h.probes {
+		if p.Source() != nil {
+			running++
+		}
+	}
 	for _, s := range h.samplers() {
 		if s.State == bpf.Failed || s.State == bpf.Unsupported {
 			broken, reason = append(broken, s.Name), s.Reason
 		}
 	}
-	if len(broken) == 0 {
+	switch {
+	case len(broken) == 0:
 		return nil
+	case running > 0:
+		h.log.Warn("samplers do not run; rezolus doctor says why", "samplers", broken, "reason", reason)
+		return nil
+	case os.Geteuid() != 0:
+		return hint(fmt.Errorf("no probe can run: %s", reason), "sudo rezolus")
 	}
-	if len(h.sources) == 0 {
-		return hint(fmt.Errorf("no sampler can run: %s", reason), "sudo rezolus doctor")
-	}
-	h.log.Warn("samplers do not run; rezolus doctor says why", "samplers", broken, "reason", reason)
-	return nil
+	return hint(fmt.Errorf("no probe can run: %s", reason), "rezolus doctor says what each needs; [defaults] enabled = false runs without")
 }
 
 // serve runs the agent until the context ends or a part of it fails.

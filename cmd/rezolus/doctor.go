@@ -110,7 +110,11 @@ func (h *house) cgroupStatus() cgroupStatus {
 		s.Overflow = h.cgroups.Overflow()
 	}
 	if len(h.trackers) > 0 {
-		s.Tracked = len(h.trackers[0].Members())
+		members := h.trackers[0].Members()
+		s.Tracked = len(members)
+		for _, g := range members[:min(len(members), h.config.Cgroups.Max)] {
+			s.Members = append(s.Members, cgroupMember{g.Path, g.Unit(), g.Container()})
+		}
 	}
 	return s
 }

@@ -31,6 +31,14 @@ type cgroupStatus struct {
 	Tracked   int    `json:"tracked"`
 	// Overflow counts cgroups that found no slot and are in "other".
 	Overflow uint64 `json:"overflow"`
+	// Members are the cgroups, with what their paths tell.
+	Members []cgroupMember `json:"members,omitempty"`
+}
+
+type cgroupMember struct {
+	Path      string `json:"path"`
+	Unit      string `json:"systemd_unit,omitempty"`
+	Container string `json:"container_id,omitempty"`
 }
 
 // maxMeasure bounds how long a request may have every BPF program timed.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -115,6 +116,8 @@ func Explain(err error) string {
 	switch {
 	case errors.As(err, &verifier) && len(verifier.Log) > 0 && !errors.Is(err, unix.EPERM):
 		return fmt.Sprintf("the verifier refuses it: %s", strings.TrimSpace(verifier.Log[max(0, len(verifier.Log)-2)]))
+	case errors.Is(err, btf.ErrNotFound) || strings.Contains(text, "no BTF found for kernel"):
+		return "the kernel has no BTF of its own (CONFIG_DEBUG_INFO_BTF); name a file with it as general.btf_path"
 	case errors.Is(err, unix.EPERM) && os.Geteuid() != 0:
 		return "not permitted; run as root, or with CAP_BPF and CAP_PERFMON"
 	case errors.Is(err, unix.EPERM):

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 )
 
 // Host is what the probes must know of the machine they are loaded on.
@@ -57,6 +58,7 @@ func (o *Object) Load(opts Options) (*Probe, error) {
 }
 
 func (p *Probe) load(opts Options) error {
+	raiseMemlock()
 	spec := p.object.spec.Copy()
 	if err := p.configure(spec, opts); err != nil {
 		return err
@@ -76,6 +78,12 @@ func (p *Probe) load(opts Options) error {
 		}
 	}
 	return p.mapBanks(on, opts)
+}
+
+// raiseMemlock lifts the limit that kernels before 5.11 count maps against
+// (bpf(2)). Where it may not be raised, making a map says so, or works.
+func raiseMemlock() {
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 }
 
 // publishes tells whether a sampler is on and has every hook it needs.

@@ -145,6 +145,24 @@ func TestEveryRungCounts(t *testing.T) {
 	}
 }
 
+// TestTypesFromAFile is a kernel without BTF of its own, whose BTF is in a file.
+func TestTypesFromAFile(t *testing.T) {
+	h := testHost()
+	h.KernelBTF = false
+	var err error
+	if h.BTF, err = ReadTypes("/sys/kernel/btf/vmlinux"); err != nil {
+		t.Fatal(err)
+	}
+	p := load(t, "rename", Options{Host: h, Cgroups: newCgroups(t, 4)})
+	rename(t, 23)
+	if got, _ := values(t, p.Source()); got["task_renames_by y,r,yes"] < 23 {
+		t.Errorf("counted %v of 23", got)
+	}
+	if _, err := ReadTypes("testdata/rename.bpf.c"); err == nil {
+		t.Error("a text is taken for BTF")
+	}
+}
+
 func TestADisabledSamplerIsAbsent(t *testing.T) {
 	p := load(t, "rename", Options{Cgroups: newCgroups(t, 4), Enabled: func(s string) bool { return s != "rename_more" }})
 	rename(t, 3)

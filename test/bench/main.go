@@ -67,7 +67,16 @@ func run(rounds int) error {
 		}
 	}
 	report(all)
-	return p.close()
+	if err := p.close(); err != nil {
+		return err
+	}
+	fmt.Println("\nan agent with a recorder's encoder, on this machine as it is:")
+	for _, i := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond} {
+		if err := agentCost(i, 5*time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var kernelTypes = bpf.NewCache()
@@ -75,11 +84,11 @@ var kernelTypes = bpf.NewCache()
 // measure loads what the configuration wants, measures once and unloads.
 func (c *configuration) measure(p *pipe) error {
 	if c.samplers != nil {
-		unload, err := c.load()
+		loaded, err := c.load()
 		if err != nil {
 			return err
 		}
-		defer unload()
+		defer loaded.close()
 	}
 	p.rounds(500)
 	c.switches = append(c.switches, p.rounds(10_000))
@@ -87,7 +96,18 @@ func (c *configuration) measure(p *pipe) error {
 	return nil
 }
 
-func (c *configuration) load() (unload func(), err error) {
+// loaded is a running probe with its cgroups.
+type loaded struct {
+	probe   *bpf.Probe
+	cgroups *bpf.CgroupSource
+}
+
+func (l *loaded) close() {
+	l.probe.Close()
+	l.cgroups.Close()
+}
+
+func (c *configuration) load() (*loaded, error) {
 	f, err := probes.Objects.Open("task/task.bpf.o")
 	if err != nil {
 		return nil, err
@@ -117,7 +137,7 @@ func (c *configuration) load() (unload func(), err error) {
 		}
 	}
 	c.status, c.kernel = probe.Status(), probe.KernelBytes()+cgroups.KernelBytes()
-	return func() { probe.Close(); cgroups.Close() }, nil
+	return &loaded{probe, cgroups}, nil
 }
 
 func report(all []*configuration) {
