@@ -37,7 +37,15 @@ type block struct {
 	interval int64 // of the last tick
 	data     []byte
 	schemas  []numbered
+	keys     []keyTick
 	readers  int // that walk data at the moment
+}
+
+// keyTick is where in a block decoding may begin. A page asks for the last
+// seconds again and again, and a block holds many minutes.
+type keyTick struct {
+	wall   int64
+	offset int
 }
 
 type numbered struct {
@@ -57,7 +65,13 @@ func (b *block) find(number uint64) *metric.Schema {
 // walk gives the block's ticks to a selection.
 func (b *block) walk(s *selection) error {
 	s.begin(b.chain)
-	for data := b.data; len(data) > 0; {
+	data := b.data
+	for _, k := range b.keys {
+		if k.wall <= s.from {
+			data = b.data[k.offset:]
+		}
+	}
+	for len(data) > 0 {
 		rec, err := parseRecord(data)
 		if err != nil {
 			return err
@@ -68,6 +82,15 @@ func (b *block) walk(s *selection) error {
 		data = data[len(rec.Raw):]
 	}
 	return nil
+}
+
+// within is about how many of the block's ticks lie in [from, to].
+func (b *block) within(from, to int64) int {
+	if !b.shows(from, to) {
+		return 0
+	}
+	span := min(b.last, to) - max(b.first, from)
+	return int(min(int64(b.ticks), span/max(1, b.interval)+2))
 }
 
 // NewWindow returns a window of at most the given bytes, 0 for
@@ -98,7 +121,9 @@ func (w *Window) Put(s *metric.Snapshot) error {
 		cur.over = afterLast(cur.last, cur.interval)
 	}
 	fits := cur != nil && w.enc.chain == cur.chain && s.Wall > cur.last && w.used() <= w.limit
+	key := fits && cur.ticks%DefaultKeyEvery == 0
 	if fits {
+		w.enc.key = w.enc.key || key
 		w.rec = w.enc.appendTick(w.rec[:0], s)
 		fits = len(cur.data)+len(w.rec) <= cap(cur.data)
 	}
@@ -106,6 +131,8 @@ func (w *Window) Put(s *metric.Snapshot) error {
 		w.enc.key = true
 		w.rec = w.enc.appendTick(w.rec[:0], s)
 		cur = w.begin(s.Wall, len(w.rec))
+	} else if key {
+		cur.keys = append(cur.keys, keyTick{s.Wall, len(cur.data)})
 	}
 	cur.data = append(cur.data, w.rec...)
 	cur.last, cur.interval = s.Wall, s.Interval
@@ -136,13 +163,13 @@ func (w *Window) begin(wall int64, n int) *block {
 	}
 	b := w.free
 	if w.free = nil; b == nil {
-		b = &block{}
+		b = &block{keys: make([]keyTick, 0, 64)}
 	}
 	if cap(b.data) < size {
 		b.data = make([]byte, 0, size)
 	}
 	*b = block{stretch: stretch{first: wall, last: wall, hide: math.MaxInt64}, chain: w.enc.chain,
-		data: b.data[:0], schemas: b.schemas[:0]}
+		data: b.data[:0], schemas: b.schemas[:0], keys: b.keys[:0]}
 	w.blocks = append(w.blocks, b)
 	return b
 }
@@ -291,7 +318,7 @@ func (w *Window) Select(ctx context.Context, from, to int64, want func(*metric.S
 	defer release()
 	ticks := 0
 	for i := range views {
-		ticks += int(views[i].ticks)
+		ticks += views[i].within(from, to)
 	}
 	s := newSelection(ticks, from, to, want)
 	for i := range views {

@@ -6,15 +6,26 @@
 import * as api from "./api";
 import type { Span } from "./timerange";
 
+const shared = new Map<string, Data>();
+
 export class Data {
   times: number[] = [];
   /** By the legend's name: a value a time, null where there is none. */
   lines = new Map<string, (number | null)[]>();
   /** A histogram a time, of panels that show one. */
   columns: api.Bucket[][] = [];
+  /** Counts the changes. */
+  version = 0;
   private key = "";
 
   constructor(private query: string, private legend?: string) {}
+
+  /** The data of panels that ask the same. */
+  static of(query: string, legend?: string): Data {
+    const key = query + " " + legend;
+    if (!shared.has(key)) shared.set(key, new Data(query, legend));
+    return shared.get(key)!;
+  }
 
   /** Brings the data in line with the span; false when nothing is new. */
   async load(span: Span): Promise<boolean> {
@@ -33,6 +44,7 @@ export class Data {
     this.key = key;
     this.append(series, from, span);
     this.forget(span.start);
+    this.version++;
     return true;
   }
 

@@ -13,6 +13,7 @@ import type { Span } from "./timerange";
 export class View {
   readonly root = element("section", "panel");
   visible = false;
+  private drawn = 0; // the version of the data that is on the screen
   readonly data: Data;
   private body = element("div", "chart");
   private message = element("p", "message");
@@ -22,17 +23,18 @@ export class View {
     this.root.id = panel.id;
     const heading = element("h2", "", panel.title);
     this.root.append(heading, element("p", "about", panel.about), this.body, this.message);
-    this.data = new Data(panel.query, panel.kind === "heatmap" || panel.kind === "quantiles" ? undefined : panel.legend);
+    this.data = Data.of(panel.query, panel.kind === "heatmap" || panel.kind === "quantiles" ? undefined : panel.legend);
     if (panel.kind !== "bars") this.chart = new Chart(this.body, panel, zoom);
     this.body.classList.add(panel.kind);
   }
 
   async load(span: Span, samplers: SamplerStatus[]): Promise<void> {
-    if (!(await this.data.load(span))) return;
-    this.draw(span, samplers);
+    await this.data.load(span);
+    if (this.data.version !== this.drawn) this.draw(span, samplers);
   }
 
   draw(span: Span, samplers: SamplerStatus[]): void {
+    this.drawn = this.data.version;
     const empty = this.data.lines.size === 0 && this.data.columns.every((c) => c.length === 0);
     this.message.textContent = empty ? this.why(samplers) : "";
     this.body.hidden = empty;
