@@ -156,6 +156,8 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 				state->run_delay = READ(raw, prev, sched_info.run_delay);
 				state->cpu = cpu + 1;
 				state->call = bank->call;
+			} else if (sampler_scheduler_runqueue) {
+				bank_add(&bank->discarded, 1); /* its return will not be known */
 			}
 		}
 	}

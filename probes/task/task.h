@@ -39,7 +39,7 @@ struct task_bank {
 	COUNTER_PER_CPU(wait, , scheduler_runqueue, "scheduler_runqueue_wait", "nanoseconds",
 			"time that tasks, once they got this CPU, had waited for one");
 	COUNTER_PER_CPU(discarded, , scheduler_runqueue, "scheduler_discarded_samples", "",
-			"times that were not counted because the clocks of two CPUs disagreed", LOST);
+			"times that were not counted: the clocks of two CPUs disagreed, or a task could not be remembered", LOST);
 	COUNTER_PER_CPU(migrations, [2], cpu_migrations, "cpu_migrations", "",
 			"tasks that left this CPU for another, and that came to it from another",
 			LABEL("direction", "from|to"));
