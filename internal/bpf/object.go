@@ -80,9 +80,17 @@ func (o *Object) check() error {
 	if len(o.hooks) == 0 {
 		return fmt.Errorf("probe %s: %w: it has no programs", o.Name, ErrObject)
 	}
-	for _, s := range o.Samplers() {
+	samplers := o.Samplers()
+	for _, s := range samplers {
 		if len(o.hooksOf(s)) == 0 {
 			return fmt.Errorf("probe %s: %w: no program has NEEDS(%q)", o.Name, ErrObject, s)
+		}
+	}
+	for _, h := range o.hooks {
+		for _, s := range h.needs {
+			if !slices.Contains(samplers, s) {
+				return fmt.Errorf("probe %s: %w: program %s needs sampler %q, which no metric has", o.Name, ErrObject, h.name, s)
+			}
 		}
 	}
 	return nil

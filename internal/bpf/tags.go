@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 
 	"rezolus/internal/hist"
 	"rezolus/internal/metric"
@@ -34,21 +35,37 @@ type member struct {
 	combos [][]string // values of keys, in memory order
 	perCPU bool
 	lost   bool
+	shape  []int // dimensions that its labels and kind make
 }
+
+// Limits of one metric of a probe, far above what a probe needs: labels
+// multiply, and a hostile object must not take the reader's memory.
+const (
+	maxCombos = 1 << 12
+	maxWords  = 1 << 20
+)
 
 // parseBank reads the bank that a map is, or nil when it is none.
 func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 	b := &bankSpec{name: m.Name}
-	switch {
-	case slices.Contains(m.Tags, "bank:cpu"):
-	case slices.Contains(m.Tags, "bank:cgroup"):
-		b.perCgroup = true
-	default:
+	bank := false
+	for _, tag := range m.Tags {
+		switch tag {
+		case "bank:cpu":
+			bank = true
+		case "bank:cgroup":
+			bank, b.perCgroup = true, true
+		case "size:cpus":
+		default:
+			return nil, fmt.Errorf("unknown tag %q; want bank:cpu, bank:cgroup or size:cpus", tag)
+		}
+	}
+	if !bank {
 		return nil, nil
 	}
-	value, ok := m.Value.(*btf.Struct)
-	if !ok || m.Type != ebpf.Array {
-		return nil, errors.New("a bank is an array map with a struct as value")
+	value, ok := btf.UnderlyingType(m.Value).(*btf.Struct)
+	if !ok || m.Type != ebpf.Array || m.Flags&unix.BPF_F_MMAPABLE == 0 {
+		return nil, errors.New("a bank is an array map with BPF_F_MMAPABLE and a struct as value")
 	}
 	b.stride = (int(m.ValueSize) + 7) &^ 7 // as kernel/bpf/arraymap.c rounds it
 	for _, f := range value.Members {
@@ -56,6 +73,9 @@ func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 			continue
 		}
 		e, err := parseMember(f, b.perCgroup)
+		if err == nil && e.offset+8*e.words > b.stride {
+			err = fmt.Errorf("it ends behind the %d bytes of the value", m.ValueSize)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("member %s: %w", f.Name, err)
 		}
@@ -70,8 +90,8 @@ func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 func parseMember(f btf.Member, perCgroup bool) (member, error) {
 	e := member{desc: &metric.Desc{}, offset: int(f.Offset.Bytes()), combos: [][]string{{}}}
 	dims, word := dimensions(f.Type)
-	if size, err := btf.Sizeof(word); err != nil || size != 8 {
-		return e, errors.New("a metric is made of u64 words")
+	if i, ok := word.(*btf.Int); !ok || i.Size != 8 || i.Encoding != btf.Unsigned || f.Offset%64 != 0 || f.BitfieldSize != 0 {
+		return e, errors.New("a metric is made of aligned u64 words")
 	}
 	for _, tag := range f.Tags {
 		key, value, _ := strings.Cut(tag, ":")
@@ -82,8 +102,8 @@ func parseMember(f btf.Member, perCgroup bool) (member, error) {
 	if e.desc.Name == "" || e.desc.Kind == 0 || e.desc.Sampler == "" {
 		return e, errors.New("tags without metric, kind or sampler")
 	}
-	if e.perCPU && perCgroup {
-		return e, errors.New("per CPU in a bank of cgroups")
+	if perCgroup && (e.perCPU || e.lost) {
+		return e, errors.New("per:cpu and lost are for banks of CPUs")
 	}
 	e.desc.Keys = slices.Clone(e.keys)
 	if e.perCPU {
@@ -144,10 +164,20 @@ func (e *member) label(value string) error {
 	if !ok || key == "" || key == "id" || key == "name" {
 		return fmt.Errorf("label:%s; want label:KEY=V1|V2, and id and name are for CPUs and cgroups", value)
 	}
+	all := strings.Split(values, "|")
+	if len(e.combos)*len(all) > maxCombos {
+		return fmt.Errorf("label:%s: its labels make more than %d series", key, maxCombos)
+	}
+	if slices.Contains(all, "") || len(slices.Compact(slices.Sorted(slices.Values(all)))) < len(all) {
+		return fmt.Errorf("label:%s: a value is empty or there twice", value)
+	}
 	e.keys = append(e.keys, key)
+	if len(all) > 1 {
+		e.shape = append(e.shape, len(all))
+	}
 	var combos [][]string
 	for _, c := range e.combos {
-		for v := range strings.SplitSeq(values, "|") {
+		for _, v := range all {
 			combos = append(combos, append(slices.Clone(c), v))
 		}
 	}
@@ -155,11 +185,12 @@ func (e *member) label(value string) error {
 	return nil
 }
 
-// dimensions takes the arrays off a type.
+// dimensions takes the arrays off a type, as many as maxCombos can need. BTF
+// may hold an array of itself.
 func dimensions(t btf.Type) (dims []int, word btf.Type) {
 	for {
 		a, ok := btf.UnderlyingType(t).(*btf.Array)
-		if !ok {
+		if !ok || len(dims) == 16 {
 			return dims, btf.UnderlyingType(t)
 		}
 		dims = append(dims, int(a.Nelems))
@@ -167,14 +198,17 @@ func dimensions(t btf.Type) (dims []int, word btf.Type) {
 	}
 }
 
-// checkDimensions holds the member's size against its labels and kind.
+// checkDimensions holds the member's array against its labels and kind.
 func (e *member) checkDimensions(dims []int) error {
-	e.words = 1
-	for _, n := range dims {
-		e.words *= n
+	want := e.shape
+	if e.desc.Kind == metric.Histogram {
+		want = append(slices.Clone(want), e.desc.Words())
 	}
-	if want := len(e.combos) * e.desc.Words(); e.words != want {
-		return fmt.Errorf("it has %d words; its kind and labels make %d", e.words, want)
+	if !slices.Equal(dims, want) {
+		return fmt.Errorf("its dimensions are %v; its labels and kind make %v", dims, want)
+	}
+	if e.words = len(e.combos) * e.desc.Words(); e.words > maxWords {
+		return fmt.Errorf("it has %d words; at most %d are read", e.words, maxWords)
 	}
 	return nil
 }
