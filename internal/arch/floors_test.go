@@ -23,6 +23,7 @@ var floors = []struct {
 	{"internal/agent", 3}, {"internal/query", 3},
 	{"internal/source/*", 2}, {"internal/export/*", 2},
 	{"internal/bpf", 1}, {"internal/host", 1}, {"internal/store", 1}, {"internal/config", 1}, {"probes", 1},
+	{"internal/source", 1}, // what the sources on floor 2 share
 	{"internal/metric", 0}, {"internal/vfs", 0},
 	{"internal/hist", -1}, // metric is said in terms of hist
 	{"internal/arch", 9}, {"test/*", 9}, {"test/vm/init", 9},

@@ -10,6 +10,7 @@ import (
 
 	"rezolus/internal/host"
 	"rezolus/internal/metric"
+	"rezolus/internal/source"
 )
 
 // tick is the unit of the times in /proc/stat in nanoseconds: USER_HZ is 100 on
@@ -44,7 +45,7 @@ var (
 // its scheduler tick unless it is built to account at every change of state
 // (CONFIG_VIRT_CPU_ACCOUNTING).
 type Stat struct {
-	file   *file
+	file   *source.File
 	usage  bool // cpu_usage is on
 	cores  bool // cpu_cores is on
 	schema *metric.Schema
@@ -63,7 +64,7 @@ type counted struct {
 
 // NewStat opens /proc/stat for the metrics that are on.
 func NewStat(usage, cores bool) (*Stat, error) {
-	f, err := open("/proc/stat")
+	f, err := source.OpenFile("/proc/stat")
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (s *Stat) Name() string { return "stat" }
 // Read fills f without allocating while the same CPUs are online.
 func (s *Stat) Read(f *metric.Frame) error {
 	f.Begin = host.Mono()
-	text, err := s.file.read()
+	text, err := s.file.Read()
 	f.End = host.Mono()
 	if err != nil {
 		return err
@@ -187,13 +188,13 @@ func (s *Stat) parse(text []byte) error {
 const maxCPU = 1 << 16
 
 func (s *Stat) parseCPU(b []byte) error {
-	cpu, b, ok := number(b)
+	cpu, b, ok := source.Number(b)
 	if !ok || cpu > maxCPU || len(s.now) > 0 && int(cpu) <= s.now[len(s.now)-1] {
 		return errStat
 	}
 	var v [10]uint64
 	for i := range v {
-		if v[i], b, ok = number(b); !ok {
+		if v[i], b, ok = source.Number(b); !ok {
 			return errStat
 		}
 	}
@@ -207,4 +208,4 @@ func (s *Stat) parseCPU(b []byte) error {
 }
 
 // Close closes the file.
-func (s *Stat) Close() error { return s.file.close() }
+func (s *Stat) Close() error { return s.file.Close() }

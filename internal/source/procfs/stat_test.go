@@ -14,6 +14,7 @@ import (
 
 	"rezolus/internal/host"
 	"rezolus/internal/metric"
+	"rezolus/internal/source"
 )
 
 const sample = `cpu  30 3 5 100 7 1 2 4 6 1
@@ -36,7 +37,7 @@ func newWritten(t *testing.T, usage, cores bool) *written {
 	t.Helper()
 	w := &written{t: t, path: t.TempDir() + "/stat"}
 	w.write("")
-	file, err := open(w.path)
+	file, err := source.OpenFile(w.path)
 	if err != nil {
 		t.Fatal(err)
 	}
