@@ -21,6 +21,7 @@ import (
 	"rezolus/internal/host"
 	"rezolus/internal/source/cgroupfs"
 	"rezolus/internal/source/procfs"
+	"rezolus/internal/source/things"
 	"rezolus/probes"
 )
 
@@ -32,8 +33,8 @@ type house struct {
 	objects  []*bpf.Object
 	probes   []*bpf.Probe
 	failed   []bpf.SamplerStatus // of probes that did not load at all
-	cgroups  *bpf.CgroupSource
-	refused  error // why there is no table of cgroups: the kernel takes no BPF from us
+	things   *things.Things
+	refused  error // why there are none: the kernel takes no BPF from us
 	trackers []*host.Cgroups
 	sources  []agent.Source
 	others   []bpf.SamplerStatus // samplers that are no probes
@@ -69,7 +70,8 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	if err := c.CheckSamplers(known); err != nil {
 		return nil, usage{err}
 	}
-	h.trackCgroups()
+	h.things, h.refused = things.Track(things.Options{Host: h.host, MaxCgroups: c.Cgroups.Max,
+		Cgroups: h.track(host.CgroupMode().Mount), Log: log}, h.objects...)
 	h.loadProbes()
 	h.openFiles()
 	return h, nil
@@ -132,34 +134,6 @@ func (h *house) parse(file string, elf io.ReaderAt) error {
 	return err
 }
 
-// trackCgroups follows the hierarchy that CPU time goes to. Without one, all
-// events are of the one cgroup "other".
-func (h *house) trackCgroups() {
-	mode := host.CgroupMode()
-	source, err := bpf.NewCgroupSource(h.host, h.config.Cgroups.Max, mode.V1())
-	if err != nil {
-		h.refused = err
-		return
-	}
-	h.cgroups = source
-	tracker := h.track(mode.Mount)
-	if tracker == nil {
-		return
-	}
-	tracker.Subscribe(func(born, died []host.Cgroup) {
-		source.Born(forProbes(born))
-		source.Died(forProbes(died))
-	})
-}
-
-func forProbes(groups []host.Cgroup) []bpf.Cgroup {
-	out := make([]bpf.Cgroup, len(groups))
-	for i, g := range groups {
-		out[i] = bpf.Cgroup{ID: g.ID, Path: g.Path}
-	}
-	return out
-}
-
 func (h *house) track(mount string) *host.Cgroups {
 	if mount == "" {
 		return nil
@@ -184,7 +158,7 @@ func (h *house) loadProbes() {
 		err := h.refused
 		var p *bpf.Probe
 		if err == nil {
-			p, err = o.Load(bpf.Options{Host: h.host, Enabled: h.config.Enabled, Cgroups: h.cgroups, Cache: cache})
+			p, err = o.Load(bpf.Options{Host: h.host, Enabled: h.config.Enabled, Slots: h.things.Slots, Cache: cache})
 		}
 		if err != nil {
 			for _, s := range o.Samplers() {
@@ -197,8 +171,10 @@ func (h *house) loadProbes() {
 			h.sources = append(h.sources, s)
 		}
 	}
-	if h.cgroups != nil && h.cgroups.Publishes() {
-		h.sources = append(h.sources, h.cgroups)
+	if h.things != nil {
+		for _, s := range h.things.Sources() {
+			h.sources = append(h.sources, s)
+		}
 	}
 }
 
@@ -248,8 +224,8 @@ func (h *house) kernelBytes() uint64 {
 	for _, p := range h.probes {
 		sum += p.KernelBytes()
 	}
-	if h.cgroups != nil {
-		sum += h.cgroups.KernelBytes()
+	if h.things != nil {
+		sum += h.things.KernelBytes()
 	}
 	return sum
 }
@@ -286,6 +262,9 @@ func (h *house) close() error {
 	var errs []error
 	for _, t := range h.trackers {
 		errs = append(errs, t.Close())
+	}
+	if h.things != nil {
+		errs = append(errs, h.things.StopFollowing())
 	}
 	for _, p := range h.probes {
 		errs = append(errs, p.Close())

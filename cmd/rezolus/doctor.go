@@ -106,8 +106,8 @@ func (d diagnosis) print(w io.Writer) error {
 
 func (h *house) cgroupStatus() cgroupStatus {
 	s := cgroupStatus{Hierarchy: host.CgroupMode().String()}
-	if h.cgroups != nil {
-		s.Overflow = h.cgroups.Overflow()
+	if h.things != nil {
+		s.Overflow = h.things.Overflow()
 	}
 	if len(h.trackers) > 0 {
 		members := h.trackers[0].Members()

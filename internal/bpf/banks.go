@@ -57,7 +57,7 @@ type mappedBank struct {
 }
 
 // mapBanks maps the banks that publish: those by CPU become the probe's
-// source, those by cgroup are handed to the source of all cgroups.
+// source, those of a domain are handed to the domain's.
 func (p *Probe) mapBanks(banks []*bankSpec, opts Options) error {
 	start := opts.Host.Wall()
 	c := &Source{mono: opts.Host.Mono, online: opts.Host.Online}
@@ -67,8 +67,8 @@ func (p *Probe) mapBanks(banks []*bankSpec, opts Options) error {
 		if err != nil {
 			return err
 		}
-		if b.perCgroup {
-			opts.Cgroups.add(&mappedBank{b, memory, 0})
+		if b.domain != "" {
+			opts.slots(b.domain).add(&mappedBank{b, memory, 0})
 			continue
 		}
 		c.banks = append(c.banks, &mappedBank{b, memory, opts.Host.Possible})
@@ -88,11 +88,11 @@ func (p *Probe) mapBanks(banks []*bankSpec, opts Options) error {
 func (b *bankSpec) series(online []int, start int64) []metric.Series {
 	var series []metric.Series
 	for _, m := range b.members {
-		owners := []string{""}
+		owners := [][]string{nil}
 		if m.perCPU {
 			owners = owners[:0]
 			for _, cpu := range online {
-				owners = append(owners, strconv.Itoa(cpu))
+				owners = append(owners, []string{strconv.Itoa(cpu)})
 			}
 		}
 		for _, owner := range owners {

@@ -48,7 +48,7 @@ func BenchmarkReadCgroups(b *testing.B) {
 	for _, live := range []int{50, 1000} {
 		for _, banks := range []int{2, 16} {
 			b.Run(fmt.Sprintf("cgroups=%d/banks=%d", live, banks), func(b *testing.B) {
-				c := &CgroupSource{host: testHost(), slots: slots, banks: banks, schema: &metric.Schema{Words: 22 * live},
+				c := &Slots{host: testHost(), domain: Domain{Slots: slots}, banks: banks, schema: &metric.Schema{Words: 22 * live},
 					mapped: []*mappedBank{plainBanks(banks*slots, 1, 1, 1, 2, 1, 16)}}
 				for slot := range live {
 					c.live = append(c.live, slot)

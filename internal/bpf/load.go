@@ -29,8 +29,18 @@ type Host struct {
 type Options struct {
 	Host    Host
 	Enabled func(sampler string) bool
-	Cgroups *CgroupSource // for banks of cgroups; nil: such a probe fails to load
-	Cache   *Cache        // shared between probes, so that the kernel's BTF is decoded once
+	Slots   []*Slots // a domain each; a probe with banks of another fails to load
+	Cache   *Cache   // shared between probes, so that the kernel's BTF is decoded once
+}
+
+// slots are those of a domain, or nil.
+func (o *Options) slots(domain string) *Slots {
+	for _, s := range o.Slots {
+		if s.domain.Name == domain {
+			return s
+		}
+	}
+	return nil
 }
 
 // Probe is an object that runs.
@@ -109,8 +119,8 @@ func (p *Probe) configure(spec *ebpf.CollectionSpec, opts Options) error {
 	for s, on := range p.enabled {
 		set["sampler_"+s] = on
 	}
-	if opts.Cgroups != nil {
-		opts.Cgroups.constants(set)
+	for _, s := range opts.Slots {
+		s.constants(set)
 	}
 	for name, value := range set {
 		if v := spec.Variables[name]; v != nil {
@@ -120,28 +130,31 @@ func (p *Probe) configure(spec *ebpf.CollectionSpec, opts Options) error {
 		}
 	}
 	for _, m := range spec.Maps {
-		switch {
-		case slices.Contains(m.Tags, "bank:cpu"), slices.Contains(m.Tags, "size:cpus"):
+		if slices.Contains(m.Tags, "bank:cpu") || slices.Contains(m.Tags, "size:cpus") {
 			m.MaxEntries = uint32(opts.Host.Possible)
-		case slices.Contains(m.Tags, "bank:cgroup"):
-			if opts.Cgroups == nil {
-				return fmt.Errorf("map %s has banks of cgroups, and cgroups are not tracked", m.Name)
-			}
-			m.MaxEntries = uint32(opts.Cgroups.entries())
 		}
+	}
+	for _, b := range p.object.banks {
+		if b.domain == "" {
+			continue
+		}
+		slots := opts.slots(b.domain)
+		if slots == nil {
+			return fmt.Errorf("map %s has banks of domain %s, which is not tracked", b.name, b.domain)
+		}
+		spec.Maps[b.name].MaxEntries = uint32(slots.entries())
 	}
 	return nil
 }
 
 // makeMaps makes the banks before any program, so that all programs share
-// them, and the table of cgroups replaces the object's own.
+// them, and the tables of the domains replace the object's own.
 func (p *Probe) makeMaps(spec *ebpf.CollectionSpec, opts Options) error {
-	if m := spec.Maps[cgroupTableName]; m != nil {
-		if opts.Cgroups == nil {
-			return errors.New("it looks up cgroups, and cgroups are not tracked")
+	for _, s := range opts.Slots {
+		if m := spec.Maps[s.tableName()]; m != nil {
+			m.MaxEntries = s.table.MaxEntries()
+			p.maps[s.tableName()] = s.table
 		}
-		m.MaxEntries = opts.Cgroups.table.MaxEntries()
-		p.maps[cgroupTableName] = opts.Cgroups.table
 	}
 	for _, b := range p.object.banks {
 		if err := p.makeMap(spec.Maps[b.name]); err != nil {

@@ -50,7 +50,7 @@ func TestTags(t *testing.T) {
 	f("kind:histogram/9", "kind:histogram/9")
 	f("only per:cpu", "per:core")
 	f("want label:KEY=", "label:op")
-	f("for CPUs and cgroups", "label:id=1|2")
+	f("for CPUs", "label:id=1|2")
 	f("there twice", "label:op=a|b|a")
 	f("empty", "label:op=a|")
 	f("more than 4096 series", "label:a=1|2|3|4|5|6|7|8|9", "label:b=1|2|3|4|5|6|7|8|9", "label:c=1|2|3|4|5|6|7|8|9", "label:d=1|2|3|4|5|6|7|8|9")
@@ -62,7 +62,7 @@ func TestTags(t *testing.T) {
 		t.Errorf("an array of the wrong length: %v", err)
 	}
 	e.desc.Keys = []string{"a", "b"}
-	if got := e.values(e.combos[1], ""); !slices.Equal(got, []string{"3", "2"}) {
+	if got := e.values(e.combos[1], nil); !slices.Equal(got, []string{"3", "2"}) {
 		t.Errorf("values in the order of the keys are %q", got)
 	}
 }
@@ -110,8 +110,8 @@ func TestMembersOfABank(t *testing.T) {
 	f(bankOf("bank:cpu", &btf.Pointer{Target: u64}, counter...), "u64")
 	f(bankOf("bank:cpu", u64, "metric:m", "kind:counter"), "without metric, kind or sampler")
 	f(bankOf("bank:cpu", u64), "without a metric")
-	f(bankOf("bank:cgroup", u64, with(counter, "per:cpu")...), "banks of CPUs")
-	f(bankOf("bank:cgroup", u64, with(counter, "lost")...), "banks of CPUs")
+	f(bankOf("bank:cgroup=name", u64, with(counter, "per:cpu")...), "banks of CPUs")
+	f(bankOf("bank:cgroup=name", u64, with(counter, "lost")...), "banks of CPUs")
 	f(bankOf("bank:cgruop", u64, counter...), `unknown tag "bank:cgruop"`)
 	plain := bankOf("bank:cpu", u64, counter...)
 	plain.Flags = 0

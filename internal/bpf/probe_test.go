@@ -38,14 +38,18 @@ func parseFile(t testing.TB, name string) *Object {
 	return o
 }
 
-func newCgroups(t testing.TB, slots int) *CgroupSource {
+func newCgroups(t testing.TB, slots int) *Slots {
 	t.Helper()
-	c, err := NewCgroupSource(testHost(), slots, v1())
+	c, err := NewSlots(testHost(), cgroups(slots))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+func cgroups(slots int) Domain {
+	return Domain{Name: "cgroup", Slots: slots, Bytes: 1 << 20, Constants: map[string]any{"rz_cgroup_v1": v1()}}
 }
 
 // v1 tells whether the cpu controller is mounted as v1, as on hybrid hosts.
@@ -112,7 +116,7 @@ func TestEveryRungCounts(t *testing.T) {
 		h := testHost()
 		host(&h)
 		cgroups := newCgroups(t, 4)
-		p := load(t, "rename", Options{Host: h, Cgroups: cgroups})
+		p := load(t, "rename", Options{Host: h, Slots: []*Slots{cgroups}})
 		if s := p.Status()[0]; s.State != Healthy || s.Programs[0].Hook != hook {
 			t.Fatalf("%s: %+v", hook, s)
 		}
@@ -153,7 +157,7 @@ func TestTypesFromAFile(t *testing.T) {
 	if h.BTF, err = ReadTypes("/sys/kernel/btf/vmlinux"); err != nil {
 		t.Fatal(err)
 	}
-	p := load(t, "rename", Options{Host: h, Cgroups: newCgroups(t, 4)})
+	p := load(t, "rename", Options{Host: h, Slots: []*Slots{newCgroups(t, 4)}})
 	rename(t, 23)
 	if got, _ := values(t, p.Source()); got["task_renames_by y,r,yes"] < 23 {
 		t.Errorf("counted %v of 23", got)
@@ -164,7 +168,7 @@ func TestTypesFromAFile(t *testing.T) {
 }
 
 func TestADisabledSamplerIsAbsent(t *testing.T) {
-	p := load(t, "rename", Options{Cgroups: newCgroups(t, 4), Enabled: func(s string) bool { return s != "rename_more" }})
+	p := load(t, "rename", Options{Slots: []*Slots{newCgroups(t, 4)}, Enabled: func(s string) bool { return s != "rename_more" }})
 	rename(t, 3)
 	got, f := values(t, p.Source())
 	for k := range got {
@@ -180,7 +184,7 @@ func TestADisabledSamplerIsAbsent(t *testing.T) {
 			t.Errorf("%s is %s, want %s", s.Name, s.State, want)
 		}
 	}
-	off := load(t, "rename", Options{Cgroups: newCgroups(t, 4), Enabled: func(string) bool { return false }})
+	off := load(t, "rename", Options{Slots: []*Slots{newCgroups(t, 4)}, Enabled: func(string) bool { return false }})
 	if off.Source() != nil || len(off.hooks) != 0 {
 		t.Error("a probe with all samplers off has a source or programs")
 	}
@@ -219,7 +223,7 @@ func TestHooksThatAKernelLacks(t *testing.T) {
 
 func TestReadAllocatesNothing(t *testing.T) {
 	cgroups := newCgroups(t, 4)
-	p := load(t, "rename", Options{Cgroups: cgroups})
+	p := load(t, "rename", Options{Slots: []*Slots{cgroups}})
 	var f, g metric.Frame
 	both := func() {
 		if err := errors.Join(p.Source().Read(&f), cgroups.Read(&g)); err != nil {

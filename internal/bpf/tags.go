@@ -5,6 +5,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,10 +20,11 @@ import (
 
 // bankSpec is a map whose value struct holds metrics.
 type bankSpec struct {
-	name      string
-	perCgroup bool // else one value a CPU
-	stride    int  // bytes from one value to the next
-	members   []member
+	name    string
+	domain  string   // whose things have a value each; empty: the CPUs
+	keys    []string // labels of a thing
+	stride  int      // bytes from one value to the next
+	members []member
 }
 
 // member is one metric of a bank: words words from byte offset on, in the
@@ -33,6 +35,7 @@ type member struct {
 	words  int
 	keys   []string   // of its own labels, outermost first
 	combos [][]string // values of keys, in memory order
+	owner  []string   // keys of the bank's own labels: a CPU's, a thing's
 	perCPU bool
 	lost   bool
 	shape  []int // dimensions that its labels and kind make
@@ -50,15 +53,11 @@ func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 	b := &bankSpec{name: m.Name}
 	bank := false
 	for _, tag := range m.Tags {
-		switch tag {
-		case "bank:cpu":
-			bank = true
-		case "bank:cgroup":
-			bank, b.perCgroup = true, true
-		case "size:cpus":
-		default:
-			return nil, fmt.Errorf("unknown tag %q; want bank:cpu, bank:cgroup or size:cpus", tag)
+		is, err := b.tag(tag)
+		if err != nil {
+			return nil, err
 		}
+		bank = bank || is
 	}
 	if !bank {
 		return nil, nil
@@ -72,7 +71,7 @@ func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 		if len(f.Tags) == 0 {
 			continue
 		}
-		e, err := parseMember(f, b.perCgroup)
+		e, err := b.parseMember(f)
 		if err == nil && e.offset+8*e.words > b.stride {
 			err = fmt.Errorf("it ends behind the %d bytes of the value", m.ValueSize)
 		}
@@ -87,7 +86,23 @@ func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 	return b, nil
 }
 
-func parseMember(f btf.Member, perCgroup bool) (member, error) {
+var domainPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+
+// tag applies one tag of a map, and tells whether it makes a bank of it.
+func (b *bankSpec) tag(tag string) (bank bool, err error) {
+	if tag == "size:cpus" || tag == "bank:cpu" {
+		return tag == "bank:cpu", nil
+	}
+	of, ok := strings.CutPrefix(tag, "bank:")
+	domain, keys, labelled := strings.Cut(of, "=")
+	if !ok || !labelled || keys == "" || !domainPattern.MatchString(domain) {
+		return false, fmt.Errorf("unknown tag %q; want bank:cpu, bank:DOMAIN=KEY,... or size:cpus", tag)
+	}
+	b.domain, b.keys = domain, strings.Split(keys, ",")
+	return true, nil
+}
+
+func (b *bankSpec) parseMember(f btf.Member) (member, error) {
 	e := member{desc: &metric.Desc{}, offset: int(f.Offset.Bytes()), combos: [][]string{{}}}
 	dims, word := dimensions(f.Type)
 	if i, ok := word.(*btf.Int); !ok || i.Size != 8 || i.Encoding != btf.Unsigned || f.Offset%64 != 0 || f.BitfieldSize != 0 {
@@ -102,16 +117,14 @@ func parseMember(f btf.Member, perCgroup bool) (member, error) {
 	if e.desc.Name == "" || e.desc.Kind == 0 || e.desc.Sampler == "" {
 		return e, errors.New("tags without metric, kind or sampler")
 	}
-	if perCgroup && (e.perCPU || e.lost) {
+	if b.domain != "" && (e.perCPU || e.lost) {
 		return e, errors.New("per:cpu and lost are for banks of CPUs")
 	}
-	e.desc.Keys = slices.Clone(e.keys)
+	e.owner = b.keys
 	if e.perCPU {
-		e.desc.Keys = append(e.desc.Keys, "id")
+		e.owner = []string{"id"}
 	}
-	if perCgroup {
-		e.desc.Keys = append(e.desc.Keys, "name")
-	}
+	e.desc.Keys = slices.Concat(e.keys, e.owner)
 	slices.Sort(e.desc.Keys)
 	return e, e.checkDimensions(dims)
 }
@@ -161,8 +174,8 @@ func (e *member) kind(value string) error {
 
 func (e *member) label(value string) error {
 	key, values, ok := strings.Cut(value, "=")
-	if !ok || key == "" || key == "id" || key == "name" {
-		return fmt.Errorf("label:%s; want label:KEY=V1|V2, and id and name are for CPUs and cgroups", value)
+	if !ok || key == "" || key == "id" {
+		return fmt.Errorf("label:%s; want label:KEY=V1|V2, and id is for CPUs", value)
 	}
 	all := strings.Split(values, "|")
 	if len(e.combos)*len(all) > maxCombos {
@@ -214,14 +227,16 @@ func (e *member) checkDimensions(dims []int) error {
 }
 
 // values are the label values in the order of the description's keys, with
-// the value of the bank's own label (a CPU or a cgroup).
-func (e *member) values(combo []string, own string) []string {
+// those of the bank's own labels; none: they are all Other.
+func (e *member) values(combo, own []string) []string {
 	values := make([]string, len(e.desc.Keys))
 	for i, key := range e.desc.Keys {
 		if at := slices.Index(e.keys, key); at >= 0 {
 			values[i] = combo[at]
+		} else if at := slices.Index(e.owner, key); at < len(own) {
+			values[i] = own[at]
 		} else {
-			values[i] = own
+			values[i] = Other
 		}
 	}
 	return values

@@ -1,51 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
-/*
- * From a task to the slot of its cgroup, by a table that user space keeps:
- * open addressing over plain arrays, because an array look-up is inlined and
- * costs nothing next to a hash look-up (37 ns). Slot 0 is every cgroup that
- * has no slot of its own.
- */
+/* The domain of cgroups, by kernfs id. */
 #pragma once
 
-#include "metric.bpf.h"
+#include "slots.bpf.h"
 
-struct cgroup_cell {
-	u64 id; /* kernfs id; 0: empty, ~0: deleted */
-	u64 slot;
-};
+SLOTS(cgroup);
+#define CGROUP_BANKS(map, value_type) SLOT_BANKS(map, value_type, cgroup, "name")
 
-/* One table for all probes; made and sized at load. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 8);
-	__type(key, u32);
-	__type(value, struct cgroup_cell);
-} cgroup_table SEC(".maps");
+/* p->a->b->c, by plain loads or, in programs without BTF, by a helper. */
+#define READ(raw, p, a) ((raw) ? BPF_CORE_READ(p, a) : (p)->a)
+#define READ2(raw, p, a, b) ((raw) ? BPF_CORE_READ(p, a, b) : (p)->a->b)
+#define READ3(raw, p, a, b, c) ((raw) ? BPF_CORE_READ(p, a, b, c) : (p)->a->b->c)
+#define READ4(raw, p, a, b, c, d) ((raw) ? BPF_CORE_READ(p, a, b, c, d) : (p)->a->b->c->d)
 
+/* Cgroups are those of the v1 cpu controller. */
 const volatile bool rz_cgroup_v1 = false;
-const volatile u32 rz_cgroup_shift = 61; /* 64 - log2(size of the table) */
 
-#define CGROUP_PROBES 8
-
-inline_ u32 cgroup_slot(u64 id)
+inline_ u32 task_cgroup_slot(struct task_struct *task, const bool raw)
 {
-	u32 mask = (1u << (64 - rz_cgroup_shift)) - 1;
-	u32 home = (id * 0x9E3779B97F4A7C15ull) >> rz_cgroup_shift;
+	if (rz_cgroup_v1)
+		return cgroup_slot(READ4(raw, task, sched_task_group, css.cgroup, kn, id));
+	return cgroup_slot(READ4(raw, task, cgroups, dfl_cgrp, kn, id));
+}
 
-#pragma unroll
-	for (u32 i = 0; i < CGROUP_PROBES; i++) {
-		u32 at = (home + i) & mask;
-		struct cgroup_cell *cell = bpf_map_lookup_elem(&cgroup_table, &at);
+/* The words of the current task's cgroup in a CGROUP_BANKS map. */
+inline_ void *current_cgroup(void *map, u32 cpu, const bool raw)
+{
+	struct task_struct *task = raw ? (void *)bpf_get_current_task() : bpf_get_current_task_btf();
 
-		if (!cell || !cell->id)
-			return 0;
-		if (cell->id == id) {
-			u32 slot = cell->slot;
-
-			return slot < rz_slots ? slot : 0;
-		}
-	}
-	return 0;
+	return cgroup_bank(map, cpu, task_cgroup_slot(task, raw));
 }

@@ -73,3 +73,24 @@ typedef void (*btf_trace_sched_switch___in_5_18)(void *, bool, unsigned int,
 
 /* include/linux/sched.h: never runs again; the last switch of an exiting task. */
 #define TASK_DEAD 0x80
+
+struct gendisk { int major, first_minor; } KERNEL;
+struct blkcg { struct cgroup_subsys_state css; } KERNEL;
+struct blkcg_gq { struct blkcg *blkcg; } KERNEL;
+struct bio { struct blkcg_gq *bi_blkg; } KERNEL;
+struct request_queue { struct gendisk *disk; } KERNEL; /* d152c682f03c (5.15) */
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+	struct bio *bio;
+	u64 start_time_ns; /* CLOCK_MONOTONIC, when it was allocated; 0: iostats is off */
+} KERNEL;
+/* f3fa33acca9f (5.17) removed request.rq_disk for request.q->disk. */
+struct request___before_5_17 { struct gendisk *rq_disk; } KERNEL;
+
+/* a54895fa057c (5.11) took the queue, which came first, off the tracepoints of requests. */
+typedef void (*btf_trace_block_rq_issue___since_5_11)(void *, struct request *);
+
+/* The kernfs id of the root of the unified hierarchy (fs/kernfs/dir.c, kernfs_create_root). */
+#define ROOT_CGROUP 1

@@ -5,7 +5,7 @@
  * builds its schema. docs/probes.md describes them.
  *
  * A probe keeps its words in banks: one value struct for each CPU (BANKS), or
- * for each cgroup (CGROUP_BANKS). Each member is a metric or scratch.
+ * for each thing of a domain (slots.bpf.h). Each member is a metric or scratch.
  */
 #pragma once
 
@@ -50,25 +50,11 @@
 		__type(value, value_type); \
 	} map SEC(".maps") TAG(tag)
 #define BANKS(map, value_type) BANK_MAP_(map, value_type, "bank:cpu")
-#define CGROUP_BANKS(map, value_type) BANK_MAP_(map, value_type, "bank:cgroup")
-
-/* Set at load, to what the host has. */
-const volatile u32 rz_slots = 1;
-const volatile u32 rz_cgroup_banks = 1; /* a power of two */
-const volatile bool rz_cgroup_shared = false;
 
 /* The bank of a CPU in a BANKS map, which has one for each possible CPU. */
 inline_ void *cpu_bank(void *map, u32 cpu)
 {
 	return bpf_map_lookup_elem(map, &cpu);
-}
-
-/* The words of a cgroup's slot in a CGROUP_BANKS map. */
-inline_ void *cgroup_bank(void *map, u32 cpu, u32 slot)
-{
-	u32 i = (cpu & (rz_cgroup_banks - 1)) * rz_slots + slot;
-
-	return bpf_map_lookup_elem(map, &i);
 }
 
 /*
@@ -78,16 +64,4 @@ inline_ void *cgroup_bank(void *map, u32 cpu, u32 slot)
 inline_ void bank_add(u64 *word, u64 n)
 {
 	*word += n;
-}
-
-/*
- * Slots of cgroups are many, so a host with many CPUs has fewer banks of them
- * than CPUs, and adds may meet.
- */
-inline_ void cgroup_add(u64 *word, u64 n)
-{
-	if (rz_cgroup_shared)
-		__sync_fetch_and_add(word, n);
-	else
-		*word += n;
 }

@@ -14,18 +14,6 @@
 
 #include "task.h"
 
-/* p->a->b->c, by plain loads or, in the twins, by a helper. */
-#define READ(raw, p, a) ((raw) ? BPF_CORE_READ(p, a) : (p)->a)
-#define READ3(raw, p, a, b, c) ((raw) ? BPF_CORE_READ(p, a, b, c) : (p)->a->b->c)
-#define READ4(raw, p, a, b, c, d) ((raw) ? BPF_CORE_READ(p, a, b, c, d) : (p)->a->b->c->d)
-
-inline_ u32 task_cgroup_slot(struct task_struct *task, const bool raw)
-{
-	if (rz_cgroup_v1)
-		return cgroup_slot(READ4(raw, task, sched_task_group, css.cgroup, kn, id));
-	return cgroup_slot(READ4(raw, task, cgroups, dfl_cgrp, kn, id));
-}
-
 /* Most switches stay within a cgroup: one search for both. */
 inline_ bool same_cgroup(struct task_struct *a, struct task_struct *b, const bool raw)
 {

@@ -31,7 +31,9 @@ func agentCost(interval, length time.Duration) error {
 	}
 	a := agent.New(agent.Options{Run: host.NewRun("bench")})
 	a.Add(loaded.probe.Source(), agent.SourceOptions{})
-	a.Add(loaded.cgroups, agent.SourceOptions{})
+	for _, s := range loaded.things.Sources() {
+		a.Add(s, agent.SourceOptions{})
+	}
 	a.Add(stat, agent.SourceOptions{Every: 100 * time.Millisecond})
 	sub, err := a.Subscribe("bench", interval, 64)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"rezolus/internal/bpf"
 	"rezolus/internal/host"
+	"rezolus/internal/source/things"
 	"rezolus/probes"
 )
 
@@ -98,13 +99,13 @@ func (c *configuration) measure(p *pipe) error {
 
 // loaded is a running probe with its cgroups.
 type loaded struct {
-	probe   *bpf.Probe
-	cgroups *bpf.CgroupSource
+	probe  *bpf.Probe
+	things *things.Things
 }
 
 func (l *loaded) close() {
 	l.probe.Close()
-	l.cgroups.Close()
+	l.things.Close()
 }
 
 func (c *configuration) load() (*loaded, error) {
@@ -121,11 +122,11 @@ func (c *configuration) load() (*loaded, error) {
 	}
 	h := bpf.Host{Possible: host.Possible(), Online: host.Online(), Mono: host.Mono,
 		Wall: func() int64 { return time.Now().UnixNano() }, KernelBTF: true}
-	cgroups, err := bpf.NewCgroupSource(h, 1024, host.CgroupMode().V1())
+	t, err := things.Track(things.Options{Host: h, MaxCgroups: 1024}, o)
 	if err != nil {
 		return nil, err
 	}
-	probe, err := o.Load(bpf.Options{Host: h, Cgroups: cgroups, Cache: kernelTypes, Enabled: func(s string) bool {
+	probe, err := o.Load(bpf.Options{Host: h, Slots: t.Slots, Cache: kernelTypes, Enabled: func(s string) bool {
 		return c.samplers[0] == "*" || slices.Contains(c.samplers, s)
 	}})
 	if err != nil {
@@ -136,8 +137,8 @@ func (c *configuration) load() (*loaded, error) {
 			return nil, fmt.Errorf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
 		}
 	}
-	c.status, c.kernel = probe.Status(), probe.KernelBytes()+cgroups.KernelBytes()
-	return &loaded{probe, cgroups}, nil
+	c.status, c.kernel = probe.Status(), probe.KernelBytes()+t.KernelBytes()
+	return &loaded{probe, t}, nil
 }
 
 func report(all []*configuration) {

@@ -14,6 +14,7 @@ import (
 	"rezolus/internal/bpf"
 	"rezolus/internal/host"
 	"rezolus/internal/metric"
+	"rezolus/internal/source/things"
 	"rezolus/probes"
 	"rezolus/test/workload"
 )
@@ -22,7 +23,7 @@ import (
 type meter struct {
 	t       testing.TB
 	probe   *bpf.Probe
-	cgroups *bpf.CgroupSource
+	things  *things.Things
 	tracker *host.Cgroups
 }
 
@@ -38,21 +39,18 @@ func start(t testing.TB, object string, h bpf.Host) *meter {
 	m := &meter{t: t}
 	mode := host.CgroupMode()
 	var err error
-	if m.cgroups, err = bpf.NewCgroupSource(h, 64, mode.V1()); err != nil {
-		t.Fatal(err)
-	}
-	if m.probe, err = parse(t, object).Load(bpf.Options{Host: h, Cgroups: m.cgroups}); err != nil {
-		t.Fatal(err)
-	}
 	if m.tracker, err = host.TrackCgroups(host.CgroupOptions{Mount: mode.Mount}); err != nil {
 		t.Fatal(err)
 	}
-	m.tracker.Subscribe(func(born, died []host.Cgroup) {
-		m.cgroups.Born(convert(born))
-		m.cgroups.Died(convert(died))
-	})
+	o := parse(t, object)
+	if m.things, err = things.Track(things.Options{Host: h, MaxCgroups: 64, Cgroups: m.tracker}, o); err != nil {
+		t.Fatal(err)
+	}
+	if m.probe, err = o.Load(bpf.Options{Host: h, Slots: m.things.Slots}); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		for _, err := range []error{m.tracker.Close(), m.probe.Close(), m.cgroups.Close()} {
+		for _, err := range []error{m.tracker.Close(), m.probe.Close(), m.things.Close()} {
 			if err != nil {
 				t.Error(err)
 			}
@@ -78,13 +76,6 @@ func parse(t testing.TB, object string) *bpf.Object {
 		t.Fatal(err)
 	}
 	return o
-}
-
-func convert(in []host.Cgroup) (out []bpf.Cgroup) {
-	for _, g := range in {
-		out = append(out, bpf.Cgroup{ID: g.ID, Path: g.Path})
-	}
-	return out
 }
 
 // reading is everything the sources said at one moment, by name and labels.
@@ -122,15 +113,23 @@ func read(t testing.TB, sources ...source) reading {
 	return r
 }
 
-func (m *meter) read() reading { return read(m.t, m.probe.Source(), m.cgroups) }
+func (m *meter) read() reading {
+	sources := []source{m.probe.Source()}
+	for _, s := range m.things.Sources() {
+		sources = append(sources, s)
+	}
+	return read(m.t, sources...)
+}
 
 // cgroup makes a cgroup and waits until its events are told apart.
 func (m *meter) cgroup(name string) *workload.Cgroup {
 	m.t.Helper()
 	c := workload.NewCgroup(m.t, name)
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if _, there := m.read()["cgroup_scheduler_running{name="+c.Path+"}"]; there {
-			return c
+		for series := range m.read() {
+			if strings.Contains(series, "name="+c.Path) {
+				return c
+			}
 		}
 	}
 	m.t.Fatalf("cgroup %s got no slot", c.Path)

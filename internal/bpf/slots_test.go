@@ -11,7 +11,7 @@ import (
 )
 
 // paths lists the cgroups that have series, by slot.
-func paths(t *testing.T, c *CgroupSource) []string {
+func paths(t *testing.T, c *Slots) []string {
 	t.Helper()
 	var f metric.Frame
 	if err := c.Read(&f); err != nil {
@@ -26,8 +26,8 @@ func paths(t *testing.T, c *CgroupSource) []string {
 }
 
 // slotOf finds a cgroup as a program does.
-func slotOf(c *CgroupSource, id uint64) uint64 {
-	for i := range uint64(cgroupProbes) {
+func slotOf(c *Slots, id uint64) uint64 {
+	for i := range uint64(slotProbes) {
 		cell := c.cell(id, i)
 		if cell[0] == 0 {
 			return 0
@@ -40,26 +40,26 @@ func slotOf(c *CgroupSource, id uint64) uint64 {
 }
 
 // bump adds to a cgroup's counter as a program on another CPU would.
-func bump(c *CgroupSource, id uint64, n uint64) {
+func bump(c *Slots, id uint64, n uint64) {
 	bank := c.banks - 1
-	c.mapped[0].value(bank*c.slots+int(slotOf(c, id)), c.mapped[0].members[0].offset, 1)[0] += n
+	c.mapped[0].value(bank*c.domain.Slots+int(slotOf(c, id)), c.mapped[0].members[0].offset, 1)[0] += n
 }
 
-func cgroupsWithBank(t *testing.T, slots int) *CgroupSource {
+func cgroupsWithBank(t *testing.T, slots int) *Slots {
 	t.Helper()
 	c := newCgroups(t, slots)
-	load(t, "rename", Options{Cgroups: c})
+	load(t, "rename", Options{Slots: []*Slots{c}})
 	return c
 }
 
 func TestLifeOfACgroup(t *testing.T) {
 	c := cgroupsWithBank(t, 8)
-	a := Cgroup{ID: 1001, Path: "/a"}
+	a := Thing{ID: 1001, Values: []string{"/a"}}
 	if got := paths(t, c); !slices.Equal(got, []string{Other}) {
 		t.Fatalf("before any birth: %q", got)
 	}
-	c.Born([]Cgroup{a})
-	c.Born([]Cgroup{a}) // told twice
+	c.Born([]Thing{a})
+	c.Born([]Thing{a}) // told twice
 	bump(c, a.ID, 23)
 	got, f := values(t, c)
 	if got["cgroup_task_renames /a"] != 23 || f.Schema.Series[1].Start == 0 {
@@ -70,7 +70,7 @@ func TestLifeOfACgroup(t *testing.T) {
 		t.Error("the schema changes while nothing does")
 	}
 	bump(c, a.ID, 1)
-	c.Died([]Cgroup{a})
+	c.Died([]Thing{a})
 	if slotOf(c, a.ID) != 0 {
 		t.Error("programs still find a dead cgroup")
 	}
@@ -81,8 +81,8 @@ func TestLifeOfACgroup(t *testing.T) {
 		t.Errorf("a dead cgroup goes on: %q", got)
 	}
 	// Its slot is clean for the next.
-	b := Cgroup{ID: 1002, Path: "/b"}
-	c.Born([]Cgroup{b})
+	b := Thing{ID: 1002, Values: []string{"/b"}}
+	c.Born([]Thing{b})
 	if got, _ := values(t, c); got["cgroup_task_renames /b"] != 0 {
 		t.Errorf("a newborn inherits %v", got)
 	}
@@ -90,10 +90,10 @@ func TestLifeOfACgroup(t *testing.T) {
 
 func TestARestartedServiceGoesOn(t *testing.T) {
 	c := cgroupsWithBank(t, 8)
-	c.Born([]Cgroup{{ID: 1, Path: "/s"}})
+	c.Born([]Thing{{ID: 1, Values: []string{"/s"}}})
 	bump(c, 1, 5)
-	c.Died([]Cgroup{{ID: 1, Path: "/s"}})
-	c.Born([]Cgroup{{ID: 2, Path: "/s"}})
+	c.Died([]Thing{{ID: 1, Values: []string{"/s"}}})
+	c.Born([]Thing{{ID: 2, Values: []string{"/s"}}})
 	bump(c, 2, 6)
 	for range 3 {
 		got, _ := values(t, c)
@@ -108,9 +108,9 @@ func TestARestartedServiceGoesOn(t *testing.T) {
 
 func TestMoreCgroupsThanSlots(t *testing.T) {
 	c := cgroupsWithBank(t, 4)
-	var all []Cgroup
+	var all []Thing
 	for i := range 10 {
-		all = append(all, Cgroup{ID: uint64(100 + i), Path: fmt.Sprintf("/%d", i)})
+		all = append(all, Thing{ID: uint64(100 + i), Values: []string{fmt.Sprintf("/%d", i)}})
 	}
 	c.Born(all)
 	if got := paths(t, c); !slices.Equal(got, []string{Other, "/0", "/1", "/2"}) || c.Overflow() != 7 {
@@ -141,9 +141,9 @@ func TestMoreCgroupsThanSlots(t *testing.T) {
 func TestTheTableFindsEverybody(t *testing.T) {
 	c := cgroupsWithBank(t, 1024)
 	for round := range uint64(5) { // births and deaths leave deleted cells
-		var all []Cgroup
+		var all []Thing
 		for i := range uint64(1000) {
-			all = append(all, Cgroup{ID: round*7919 + i*i*31 + 1, Path: fmt.Sprintf("/%d/%d", round, i)})
+			all = append(all, Thing{ID: round*7919 + i*i*31 + 1, Values: []string{fmt.Sprintf("/%d/%d", round, i)}})
 		}
 		c.Born(all)
 		missing := 0
@@ -162,5 +162,28 @@ func TestTheTableFindsEverybody(t *testing.T) {
 		for range 3 {
 			paths(t, c)
 		}
+	}
+}
+
+func TestAQuietThingIsNotPublished(t *testing.T) {
+	d := cgroups(8)
+	d.Quiet = true
+	c, err := NewSlots(testHost(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	load(t, "rename", Options{Slots: []*Slots{c}})
+	c.Born([]Thing{{ID: 11, Values: []string{"/a"}}, {ID: 13, Values: []string{"/b"}}})
+	if got := paths(t, c); len(got) != 0 {
+		t.Errorf("nothing was counted, and there are series of %q", got)
+	}
+	bump(c, 13, 5)
+	if got := paths(t, c); !slices.Equal(got, []string{"/b"}) {
+		t.Errorf("something was counted for /b alone: %q", got)
+	}
+	bump(c, 0, 1) // no thing: Other
+	if got := paths(t, c); !slices.Equal(got, []string{Other, "/b"}) {
+		t.Errorf("and for others: %q", got)
 	}
 }

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"rezolus/internal/metric"
+)
+
+const (
+	slotProbes  = 8 // SLOT_PROBES in slots.bpf.h
+	cellDeleted = ^uint64(0)
+)
+
+// Other is the value of a thing's labels for everything that has no slot of
+// its own.
+const Other = "other"
+
+// Domain is one kind of thing that probes tell apart: cgroups, block devices,
+// interfaces.
+type Domain struct {
+	Name  string // of its source, its banks and its table
+	Slots int    // things told apart at once, with Other
+	Bytes int    // what the banks of all probes may take; more things than that share a bank
+	// Quiet: a thing is published once something was counted for it. Most
+	// of a host's loop devices never see a request.
+	Quiet     bool
+	Constants map[string]any // what the programs must know beside the shape
+}
+
+// Thing is one of a domain: a cgroup, by its kernfs id and path.
+type Thing struct {
+	ID     uint64   // what the programs look up; not 0
+	Values []string // of the labels of the domain's banks, in their order
+}
+
+// Slots is the one source of all banks of a domain. It owns the slots: which
+// thing's events go where, told to the probes by a table that they search.
+// Slot 0 is Other, so that the sum over all slots is exact whatever happens
+// to a thing.
+//
+// A thing gets its slot when Born is called; what was counted for it before
+// that is in Other, and its series start then. When it died its series are
+// read once more, so that their last values are seen, and then end; the slot
+// is cleared and free again.
+type Slots struct {
+	domain Domain
+	host   Host
+	banks  int
+	table  *ebpf.Map
+	cells  *mapping
+
+	mu       sync.Mutex
+	mapped   []*mappedBank
+	byID     map[uint64]*tenant
+	tenants  []*tenant // by slot; nil: free
+	free     []int     // slots, the next at the end
+	waiting  map[uint64]Thing
+	changed  bool // the schema no longer fits the tenants
+	overflow atomic.Uint64
+
+	schema *metric.Schema
+	live   []int // slots in the order of the schema
+}
+
+type tenant struct {
+	Thing
+	slot  int
+	start int64
+	state tenancy
+	quiet bool // nothing was counted yet, and until then it is not published
+}
+
+// tenancy is how far a tenant is from leaving.
+type tenancy uint8
+
+const (
+	resident tenancy = iota
+	died             // to be read once more
+	read             // read for the last time; to be cleared
+)
+
+// NewSlots makes the domain's table, for the banks that objects have.
+func NewSlots(host Host, d Domain, objects ...*Object) (*Slots, error) {
+	d.Slots = max(2, d.Slots)
+	c := &Slots{domain: d, host: host, banks: 1, byID: map[uint64]*tenant{}, waiting: map[uint64]Thing{}, changed: true}
+	var slot int
+	for _, o := range objects {
+		for _, b := range o.banks {
+			if b.domain == d.Name {
+				slot += b.stride
+			}
+		}
+	}
+	for c.banks < powerOfTwo(host.Possible) && 2*c.banks*d.Slots*slot <= d.Bytes {
+		c.banks *= 2
+	}
+	// At least four cells a slot keep the searches short.
+	table, err := ebpf.NewMap(&ebpf.MapSpec{Name: c.tableName(), Type: ebpf.Array, KeySize: 4, ValueSize: 16,
+		MaxEntries: uint32(max(8, powerOfTwo(4*d.Slots))), Flags: unix.BPF_F_MMAPABLE})
+	if err != nil {
+		return nil, fmt.Errorf("make the table of domain %s: %w", d.Name, err)
+	}
+	if c.cells, err = mapMemory(table, 16); err != nil {
+		return nil, errors.Join(err, table.Close())
+	}
+	c.table = table
+	c.tenants = make([]*tenant, d.Slots)
+	c.tenants[0] = &tenant{start: host.Wall(), quiet: d.Quiet}
+	for slot := d.Slots - 1; slot > 0; slot-- {
+		c.free = append(c.free, slot)
+	}
+	return c, nil
+}
+
+func (c *Slots) tableName() string { return c.domain.Name + "_table" }
+
+// constants are what the programs must know (SLOTS in slots.bpf.h).
+func (c *Slots) constants(set map[string]any) {
+	prefix := "rz_" + c.domain.Name
+	set[prefix+"_slots"] = uint32(c.domain.Slots)
+	set[prefix+"_banks"] = uint32(c.banks)
+	set[prefix+"_shared"] = c.banks < c.host.Possible
+	set[prefix+"_shift"] = uint32(64 - bits.TrailingZeros32(c.table.MaxEntries()))
+	maps.Copy(set, c.domain.Constants)
+}
+
+func (c *Slots) entries() int { return c.domain.Slots * c.banks }
+
+// add takes over a bank that a probe mapped.
+func (c *Slots) add(b *mappedBank) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.count = c.banks
+	c.mapped = append(c.mapped, b)
+	c.changed = true
+}
+
+// Born gives each thing a slot, or lets it wait for one.
+func (c *Slots) Born(things []Thing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range things {
+		if c.byID[g.ID] == nil {
+			c.admit(g)
+		}
+	}
+}
+
+// admit gives g a slot and tells the programs, or notes that it waits. A thing
+// that comes back under its name before its series ended (a service that is
+// restarted) goes on in them.
+func (c *Slots) admit(g Thing) {
+	if t := c.leaving(g.Values); t != nil && c.enter(g.ID, t.slot) {
+		delete(c.byID, t.ID)
+		t.ID, t.state = g.ID, resident
+		c.byID[g.ID] = t
+		return
+	}
+	if len(c.free) == 0 {
+		c.wait(g)
+		return
+	}
+	slot := c.free[len(c.free)-1]
+	if !c.enter(g.ID, slot) {
+		c.wait(g)
+		return
+	}
+	c.free = c.free[:len(c.free)-1]
+	t := &tenant{Thing: g, slot: slot, start: c.host.Wall(), quiet: c.domain.Quiet}
+	c.tenants[slot], c.byID[g.ID] = t, t
+	c.changed = true
+}
+
+func (c *Slots) leaving(values []string) *tenant {
+	for _, t := range c.tenants {
+		if t != nil && t.state != resident && slices.Equal(t.Values, values) {
+			return t
+		}
+	}
+	return nil
+}
+
+func (c *Slots) wait(g Thing) {
+	if _, waits := c.waiting[g.ID]; !waits {
+		c.waiting[g.ID] = g
+		c.overflow.Add(1)
+	}
+}
+
+// Died ends the things' series after one more read.
+func (c *Slots) Died(things []Thing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range things {
+		delete(c.waiting, g.ID)
+		if t := c.byID[g.ID]; t != nil {
+			c.erase(g.ID)
+			t.state = died
+		}
+	}
+}
+
+// Overflow counts the things that found no slot when they were born and
+// whose events are in Other.
+func (c *Slots) Overflow() uint64 { return c.overflow.Load() }
+
+func (c *Slots) home(id uint64) uint64 {
+	return id * 0x9E3779B97F4A7C15 >> (64 - bits.TrailingZeros32(c.table.MaxEntries()))
+}
+
+// cell is the i-th cell that a search for id looks at: id, slot.
+func (c *Slots) cell(id, i uint64) []uint64 {
+	return c.cells.value(int((c.home(id)+i)&uint64(c.table.MaxEntries()-1)), 0, 2)
+}
+
+// enter writes the cell of a thing: the slot before the id, so that a program
+// never finds the id with another's slot.
+func (c *Slots) enter(id uint64, slot int) bool {
+	for i := range uint64(slotProbes) {
+		cell := c.cell(id, i)
+		if cell[0] == 0 || cell[0] == cellDeleted {
+			atomic.StoreUint64(&cell[1], uint64(slot))
+			atomic.StoreUint64(&cell[0], id)
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Slots) erase(id uint64) {
+	for i := range uint64(slotProbes) {
+		if cell := c.cell(id, i); cell[0] == id {
+			atomic.StoreUint64(&cell[0], cellDeleted)
+			return
+		}
+	}
+}
+
+// Name is that of the domain.
+func (c *Slots) Name() string { return c.domain.Name }
+
+// Read sums the banks of each live slot. It allocates only when things came
+// or went.
+func (c *Slots) Read(f *metric.Frame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.vacate()
+	c.listen()
+	if c.changed {
+		if err := c.rebuild(); err != nil {
+			return err
+		}
+	}
+	f.Schema, f.Lost = c.schema, 0
+	f.Resize(c.schema.Words)
+	f.Begin = c.host.Mono()
+	to := f.Values
+	for _, b := range c.mapped {
+		for i := range b.members {
+			for _, slot := range c.live {
+				m := &b.members[i]
+				c.sum(b, to[:m.words], slot, m.offset)
+				to = to[m.words:]
+			}
+		}
+	}
+	f.End = c.host.Mono()
+	return nil
+}
+
+func (c *Slots) sum(b *mappedBank, dst []uint64, slot, offset int) {
+	copy(dst, b.value(slot, offset, len(dst)))
+	for bank := 1; bank < c.banks; bank++ {
+		for i, w := range b.value(bank*c.domain.Slots+slot, offset, len(dst)) {
+			dst[i] += w
+		}
+	}
+}
+
+// vacate moves each tenant that died one step towards leaving. A slot is
+// cleared only after a read that came after the death, when no event can
+// reach it any more.
+func (c *Slots) vacate() {
+	for slot, t := range c.tenants {
+		switch {
+		case t == nil || t.state == resident:
+		case t.state == died:
+			t.state = read
+		default:
+			c.clear(slot)
+			delete(c.byID, t.ID)
+			c.tenants[slot] = nil
+			c.free = append(c.free, slot)
+			c.changed = true
+		}
+	}
+	for id, g := range c.waiting {
+		if len(c.free) == 0 {
+			break
+		}
+		delete(c.waiting, id)
+		c.admit(g)
+	}
+}
+
+func (c *Slots) clear(slot int) {
+	for _, b := range c.mapped {
+		for bank := range c.banks {
+			clear(b.value(bank*c.domain.Slots+slot, 0, b.stride/8))
+		}
+	}
+}
+
+// listen ends the quiet of the things that something was counted for.
+func (c *Slots) listen() {
+	for slot, t := range c.tenants {
+		if t != nil && t.quiet && c.heard(slot) {
+			t.quiet, c.changed = false, true
+		}
+	}
+}
+
+// heard tells whether any counter of a slot is not zero. Each event counts in
+// a counter; the buckets, which are many, need not be looked at.
+func (c *Slots) heard(slot int) bool {
+	for _, b := range c.mapped {
+		for i := range b.members {
+			m := &b.members[i]
+			if m.desc.Kind != metric.Counter {
+				continue
+			}
+			for bank := range c.banks {
+				for _, w := range b.value(bank*c.domain.Slots+slot, m.offset, m.words) {
+					if w != 0 {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// rebuild makes the schema of the present tenants: each metric's series
+// together, by slot.
+func (c *Slots) rebuild() error {
+	c.live = c.live[:0]
+	for slot, t := range c.tenants {
+		if t != nil && !t.quiet {
+			c.live = append(c.live, slot)
+		}
+	}
+	var series []metric.Series
+	for _, b := range c.mapped {
+		for i := range b.members {
+			m := &b.members[i]
+			for _, slot := range c.live {
+				t := c.tenants[slot]
+				for _, combo := range m.combos {
+					series = append(series, metric.Series{Desc: m.desc, Values: m.values(combo, t.Values), Start: t.start})
+				}
+			}
+		}
+	}
+	schema, err := metric.NewSchema(c.Name(), series)
+	if err != nil {
+		return err
+	}
+	c.schema, c.changed = schema, false
+	return nil
+}
+
+// Publishes tells whether any probe has banks of the domain.
+func (c *Slots) Publishes() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.mapped) > 0
+}
+
+// KernelBytes is the memory of the table.
+func (c *Slots) KernelBytes() uint64 { return mapBytes(c.table) }
+
+// Close unmaps everything; the probes must be closed before.
+func (c *Slots) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := []error{c.cells.close(), c.table.Close()}
+	for _, b := range c.mapped {
+		errs = append(errs, b.close())
+	}
+	c.mapped = nil
+	return errors.Join(errs...)
+}

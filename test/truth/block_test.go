@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"testing"
+	"time"
+
+	"rezolus/internal/bpf"
+	"rezolus/test/workload"
+)
+
+// completed waits until what the disk was asked for is done: the kernel may
+// wake the caller a moment before the tracepoint's program is through.
+func completed(t *testing.T, m *meter, before reading, series string, want uint64) reading {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		d := m.read().since(before)
+		if words, ok := d[series]; ok && words[0] >= want || time.Now().After(deadline) {
+			return d
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestRequestsAreCountedByDiskAndOperation(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "block/block", h)
+		disk := workload.NewDisk(t, 8<<20)
+		c := m.cgroup("block")
+		before := m.read()
+		var failed int
+		c.Thread(t, func() {
+			failed = disk.Write(101, 4096) + disk.Read(37, 8192)
+			disk.Discard(3, 1<<20)
+			disk.Flush(5)
+		})
+		if failed != 0 {
+			t.Fatalf("%d requests failed", failed)
+		}
+		of := func(name, op string) string { return name + "{device=" + disk.Name + ",op=" + op + "}" }
+		d := completed(t, m, before, of("blockio_operations", "flush"), 5)
+		for op, want := range map[string]struct{ n, bytes uint64 }{
+			"write": {101, 101 * 4096}, "read": {37, 37 * 8192}, "discard": {3, 3 << 20}, "flush": {5, 0}, "other": {0, 0},
+		} {
+			d.want(t, of("blockio_operations", op), want.n)
+			d.want(t, of("blockio_issued", op), want.n)
+			d.want(t, of("blockio_bytes", op), want.bytes)
+			d.want(t, of("blockio_latency", op), want.n)
+			d.want(t, of("blockio_queue_latency", op), want.n)
+			d.want(t, of("blockio_request_latency", op), want.n)
+			d.want(t, of("blockio_requeues", op), 0)
+			sized := want.n
+			if want.bytes == 0 {
+				sized = 0
+			}
+			d.want(t, of("blockio_size", op), sized)
+			if op == "read" || op == "write" { // the kernel's own workers hand it the others
+				d.want(t, "cgroup_blockio_operations{name="+c.Path+",op="+op+"}", want.n)
+				d.want(t, "cgroup_blockio_bytes{name="+c.Path+",op="+op+"}", want.bytes)
+			}
+			d.want(t, "blockio_errors{device="+disk.Name+",error=io,op="+op+"}", 0)
+		}
+		for _, name := range []string{"blockio_operations", "blockio_bytes"} {
+			if disks, cgroups := d.total(name), d.total("cgroup_"+name); disks != cgroups {
+				t.Errorf("%s is %d for the disks and %d for the cgroups", name, disks, cgroups)
+			}
+		}
+		if got := d.total("blockio_discarded_samples"); got != 0 {
+			t.Errorf("%d requests were not timed", got)
+		}
+	})
+}
+
+func TestFailedRequestsAreCounted(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "block/block", h)
+		disk := workload.NewDisk(t, 1<<20)
+		if err := disk.Break(); err != nil {
+			t.Fatal(err)
+		}
+		before := m.read()
+		if failed := disk.Write(7, 4096); failed != 7 {
+			t.Fatalf("%d of 7 writes failed", failed)
+		}
+		d := completed(t, m, before, "blockio_errors{device="+disk.Name+",error=io,op=write}", 7)
+		d.want(t, "blockio_errors{device="+disk.Name+",error=io,op=write}", 7)
+		d.want(t, "blockio_operations{device="+disk.Name+",op=write}", 7)
+	})
+}
