@@ -54,10 +54,19 @@ unpack() {
 	rm -r .cache/download
 }
 
+# modules TREE TO: the modules of an unpacked kernel package, uncompressed, in
+# one folder.
+modules() {
+	mkdir -p "$2.part"
+	find "$1/lib/modules" "$1/usr/lib/modules" -name '*.ko*' -exec mv -t "$2.part" {} + 2>/dev/null || true
+	find "$2.part" -name '*.xz' -exec xz -d {} +
+	mv "$2.part" "$2"
+}
+
 # kernel SERIES: Debian's newest cloud kernel of that series, as
-# .cache/kernels/SERIES-amd64.
+# .cache/kernels/SERIES-amd64, and its modules in SERIES-amd64.modules.
 kernel() {
-	[ ! -e ".cache/kernels/$1-amd64" ] || return 0
+	[ ! -e ".cache/kernels/$1-amd64.modules" ] || return 0
 	refresh
 	package=$(apt-cache search --names-only "^linux-image-$1[.].*-cloud-amd64\$" |
 		cut -d ' ' -f 1 | grep -v unsigned | sort -V | tail -n 1)
@@ -69,12 +78,13 @@ kernel() {
 	(cd .cache/download && apt-get -qq -o APT::Sandbox::User=root download "$package")
 	dpkg -x .cache/download/linux-image-*.deb .cache/download/tree
 	mv .cache/download/tree/boot/vmlinuz-* ".cache/kernels/$1-amd64"
+	modules .cache/download/tree ".cache/kernels/$1-amd64.modules"
 	rm -r .cache/download
 }
 
 # kernel_arm64 SERIES: the same for arm64, with package lists of its own.
 kernel_arm64() {
-	[ ! -e ".cache/kernels/$1-arm64" ] || return 0
+	[ ! -e ".cache/kernels/$1-arm64.modules" ] || return 0
 	lists=$PWD/.cache/download/lists
 	mkdir -p "$lists/partial" .cache/kernels
 	apt_arm64() { apt-get -qq -o APT::Sandbox::User=root -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::Lists="$lists" "$@"; }
@@ -84,7 +94,17 @@ kernel_arm64() {
 	(cd .cache/download && apt_arm64 download "$package")
 	dpkg -x .cache/download/linux-image-*.deb .cache/download/tree
 	mv .cache/download/tree/boot/vmlinuz-* ".cache/kernels/$1-arm64"
+	modules .cache/download/tree ".cache/kernels/$1-arm64.modules"
 	rm -r .cache/download
+}
+
+# What makes the disks of the virtual machines, and unpacks their modules.
+file_systems() {
+	PATH=$PATH:/usr/sbin
+	need mkfs.ext4 e2fsprogs
+	need mkfs.xfs xfsprogs
+	need mkfs.btrfs btrfs-progs
+	need xz xz-utils
 }
 
 case "${1:-}" in
@@ -109,12 +129,14 @@ test)
 	;;
 kernels)
 	need qemu-system-x86_64 qemu-system-x86
+	file_systems
 	install_missing
 	kernel 6.1
 	kernel 6.12
 	;;
 arm64)
 	need qemu-system-aarch64 qemu-system-arm
+	file_systems
 	install_missing
 	kernel_arm64 6.1
 	;;

@@ -12,6 +12,18 @@
 /* The request among the tracepoint's arguments. */
 #define RQ(ctx) ((struct request *)(bpf_core_type_exists(btf_trace_block_rq_issue___since_5_11) ? (ctx)[0] : (ctx)[1]))
 
+SEC("tp_btf/block_rq_insert") NEEDS("blockio_requests")
+int on_insert(u64 *ctx)
+{
+	return request_insert(RQ(ctx), false);
+}
+
+SEC("raw_tp/block_rq_insert") NEEDS("blockio_requests")
+int on_insert__raw(u64 *ctx)
+{
+	return request_insert(RQ(ctx), true);
+}
+
 SEC("tp_btf/block_rq_issue") NEEDS("blockio_latency|blockio_requests")
 int on_issue(u64 *ctx)
 {

@@ -48,6 +48,7 @@ CGROUP_BANKS(block_cgroups, struct block_cgroup);
 struct block_bank {
 	COUNTER(discarded, , blockio_latency, "blockio_discarded_samples", "",
 		"completed requests that were not timed: their issue was not seen, or was forgotten for want of room", LOST);
+	u64 request; /* scratch */
 } BANK;
 BANKS(block_banks, struct block_bank);
 

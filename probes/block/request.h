@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
 /*
- * The life of a request: block_rq_issue when it is handed to the driver,
+ * The life of a request: block_rq_insert when it is queued (not all are),
+ * block_rq_issue when it is handed to the driver,
  * block_rq_requeue when the driver gives it back, block_rq_complete. A request
  * remembers when it was made (start_time_ns).
  */
@@ -9,9 +10,9 @@
 
 #include "block.h"
 
-inline_ u32 op_of(struct request *rq, const bool raw)
+inline_ u64 op_of(struct request *rq, const bool raw)
 {
-	u32 op = READ(raw, rq, cmd_flags) & 0xff; /* REQ_OP_MASK, include/linux/blk_types.h */
+	u64 op = READ(raw, rq, cmd_flags) & 0xff; /* REQ_OP_MASK, include/linux/blk_types.h */
 
 	return op < OP_OTHER ? op : OP_OTHER; /* READ, WRITE, FLUSH, DISCARD are 0 to 3 */
 }
@@ -54,6 +55,16 @@ inline_ u32 cgroup_of(struct request *rq, const bool raw)
 	return task_cgroup_slot(raw ? (void *)bpf_get_current_task() : bpf_get_current_task_btf(), raw);
 }
 
+/*
+ * The request's address as a number: the verifier lets no pointer be computed
+ * with, and what comes out of a map is none.
+ */
+inline_ u64 address_of(struct request *rq, struct block_bank *bank)
+{
+	*(volatile u64 *)&bank->request = (u64)rq;
+	return *(volatile u64 *)&bank->request;
+}
+
 /* The i-th cell that may hold the request. */
 inline_ struct flight *flight_at(u64 request, u32 i)
 {
@@ -61,29 +72,6 @@ inline_ struct flight *flight_at(u64 request, u32 i)
 
 	at &= FLIGHTS - 1;
 	return bpf_map_lookup_elem(&block_flights, &at);
-}
-
-inline_ void flight_begin(u64 request, u32 cgroup)
-{
-	struct flight *free = NULL;
-
-	for (u32 i = 0; i < FLIGHT_PROBES; i++) {
-		struct flight *f = flight_at(request, i);
-
-		if (!f)
-			return;
-		if (f->request == request) { /* it was requeued, or its end was missed */
-			free = f;
-			break;
-		}
-		if (!free && !f->request)
-			free = f;
-	}
-	if (!free)
-		return; /* its completion counts it as discarded */
-	free->issued = bpf_ktime_get_ns();
-	free->cgroup = cgroup;
-	free->request = request;
 }
 
 inline_ struct flight *flight_find(u64 request)
@@ -98,11 +86,32 @@ inline_ struct flight *flight_find(u64 request)
 }
 
 /*
+ * Remembers a request for which the current task's cgroup asks. Where there is
+ * no room its completion counts it as discarded.
+ */
+inline_ struct flight *flight_begin(u64 request, u32 cgroup)
+{
+	for (u32 i = 0; i < FLIGHT_PROBES; i++) {
+		struct flight *f = flight_at(request, i);
+
+		if (!f)
+			return NULL;
+		if (f->request)
+			continue;
+		f->issued = 0;
+		f->cgroup = cgroup;
+		f->request = request;
+		return f;
+	}
+	return NULL;
+}
+
+/*
  * The class of what a request ended with: a blk_status_t (positive) since
  * 8a7d267b4a2c (5.16), an errno (negative) before; block/blk-core.c,
  * blk_errors, has both.
  */
-inline_ u32 error_of(s32 status)
+inline_ u64 error_of(s32 status)
 {
 	switch (status) {
 	case 10: case 7: case -5: case -61: return ERR_IO; /* IOERR, MEDIUM */
@@ -115,17 +124,45 @@ inline_ u32 error_of(s32 status)
 	return ERR_OTHER;
 }
 
+/*
+ * A request is put into a queue by who made it; a worker of the kernel's may
+ * then hand it to the driver.
+ */
+inline_ int request_insert(struct request *rq, const bool raw)
+{
+	struct block_bank *bank = cpu_bank(&block_banks, bpf_get_smp_processor_id());
+
+	if (!bank)
+		return 0;
+	u64 request = address_of(rq, bank);
+
+	if (!flight_find(request))
+		flight_begin(request, cgroup_of(rq, raw));
+	return 0;
+}
+
 inline_ int request_issue(struct request *rq, const bool raw)
 {
-	u32 cpu = bpf_get_smp_processor_id(), op = op_of(rq, raw);
+	u32 cpu = bpf_get_smp_processor_id();
+	struct block_bank *bank = cpu_bank(&block_banks, cpu);
 
+	if (!bank)
+		return 0;
 	if (sampler_blockio_requests) {
 		struct block_disk *disk = disk_of(rq, cpu, raw);
+		u64 op = op_of(rq, raw);
 
-		if (disk)
+		OPAQUE(op);
+		if (disk && op < OPS)
 			block_add(&disk->issued[op], 1);
 	}
-	flight_begin((u64)rq, sampler_blockio_requests ? cgroup_of(rq, raw) : 0);
+	u64 request = address_of(rq, bank);
+	struct flight *flight = flight_find(request);
+
+	if (!flight)
+		flight = flight_begin(request, sampler_blockio_requests ? cgroup_of(rq, raw) : 0);
+	if (flight)
+		flight->issued = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -139,8 +176,11 @@ inline_ int request_requeue(struct request *rq, const bool raw)
 }
 
 /* Counts what a request moved; the driver may complete it in parts. */
-inline_ void count(struct block_disk *disk, struct block_cgroup *cgroup, u32 op, u32 bytes, s32 status, bool last)
+inline_ void count(struct block_disk *disk, struct block_cgroup *cgroup, u64 op, u32 bytes, s32 status, bool last)
 {
+	OPAQUE(op);
+	if (op >= OPS)
+		return;
 	block_add(&disk->bytes[op], bytes);
 	if (cgroup)
 		cgroup_add(&cgroup->bytes[op], bytes);
@@ -155,10 +195,13 @@ inline_ void count(struct block_disk *disk, struct block_cgroup *cgroup, u32 op,
 		block_add(&disk->errors[op][error_of(status)], 1);
 }
 
-inline_ void time(struct block_disk *disk, u32 op, u64 issued, u64 made)
+inline_ void time(struct block_disk *disk, u64 op, u64 issued, u64 made)
 {
 	u64 now = bpf_ktime_get_ns();
 
+	OPAQUE(op);
+	if (op >= OPS)
+		return;
 	block_hist_add(disk->latency[op], now - issued);
 	if (!made)
 		return;
@@ -169,16 +212,21 @@ inline_ void time(struct block_disk *disk, u32 op, u64 issued, u64 made)
 
 inline_ int request_complete(struct request *rq, s32 status, u32 bytes, const bool raw)
 {
-	u32 cpu = bpf_get_smp_processor_id(), op = op_of(rq, raw);
+	u32 cpu = bpf_get_smp_processor_id();
+	u64 op = op_of(rq, raw);
 	bool last = bytes >= READ(raw, rq, __data_len);
+	struct block_bank *bank = cpu_bank(&block_banks, cpu);
 	struct block_disk *disk = disk_of(rq, cpu, raw);
-	struct flight *flight = flight_find((u64)rq);
+
+	if (!bank)
+		return 0;
+	struct flight *flight = flight_find(address_of(rq, bank));
 
 	/*
 	 * An empty write that carries a flush (block/blk-flush.c) is never
 	 * handed to the driver; the flush is, and counts.
 	 */
-	if (!disk || (!flight && !bytes && op == OP_WRITE))
+	if (!disk || (!bytes && op == OP_WRITE && !(flight && flight->issued)))
 		return 0;
 	if (sampler_blockio_requests) {
 		u32 slot = flight ? flight->cgroup : 0;
@@ -188,11 +236,9 @@ inline_ int request_complete(struct request *rq, s32 status, u32 bytes, const bo
 	if (!last)
 		return 0;
 	if (sampler_blockio_latency) {
-		struct block_bank *bank = cpu_bank(&block_banks, cpu);
-
-		if (flight)
+		if (flight && flight->issued)
 			time(disk, op, flight->issued, READ(raw, rq, start_time_ns));
-		else if (bank)
+		else
 			bank_add(&bank->discarded, 1);
 	}
 	if (flight)

@@ -24,6 +24,13 @@ typedef __s64 s64;
 #define KERNEL __attribute__((preserve_access_index))
 #define inline_ static __always_inline
 
+/*
+ * Makes the compiler forget what it knows of x, so that a comparison after it
+ * stays in the program: verifiers before 6.3 forget the bounds of what is
+ * spilled.
+ */
+#define OPAQUE(x) asm volatile("" : "+r"(x))
+
 struct kernfs_node { u64 id; } KERNEL;
 struct cgroup { struct kernfs_node *kn; } KERNEL;
 struct cgroup_subsys_state { struct cgroup *cgroup; } KERNEL;

@@ -31,7 +31,7 @@ type machine struct {
 	kernel, arch, cgroup string
 	run                  string
 	timeout              time.Duration
-	verbose              bool
+	verbose, drives      bool
 }
 
 func main() {
@@ -41,6 +41,7 @@ func main() {
 	flag.StringVar(&m.cgroup, "cgroup", "v2", "cgroup hierarchy inside: v2 or v1")
 	flag.StringVar(&m.run, "run", "", "run only the tests that match this `pattern`, without blanks")
 	flag.DurationVar(&m.timeout, "timeout", 20*time.Minute, "give up after this long")
+	flag.BoolVar(&m.drives, "drives", false, "give an amd64 machine an empty NVMe and an empty ATA drive")
 	flag.BoolVar(&m.verbose, "v", false, "print all that the machine prints")
 	flag.Parse()
 	if err := m.test(flag.Args()); err != nil {
@@ -70,8 +71,12 @@ func (m machine) test(packages []string) error {
 	if err := m.pack(initramfs, dir, packages); err != nil {
 		return err
 	}
+	disks, err := makeDisks(dir)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
-	r, err := m.boot(initramfs)
+	r, err := m.boot(initramfs, disks)
 	fmt.Printf("%s: %d passed, %d failed, %d skipped in %.0f s\n",
 		m.name(), len(r.passed), len(r.failed), len(r.skipped), time.Since(began).Seconds())
 	if err != nil {
@@ -98,6 +103,9 @@ func (m machine) pack(out, dir string, packages []string) error {
 	for _, d := range []string{"proc", "sys", "dev", "tmp", "run"} {
 		a.dir(d)
 	}
+	if err := m.addModules(a); err != nil {
+		return err
+	}
 	for _, p := range packages {
 		binary := filepath.Join(dir, "test")
 		if err := m.goCommand("test", "-c", "-o", binary, p); err != nil {
@@ -120,7 +128,7 @@ func (m machine) goCommand(args ...string) error {
 	return cmd.Run()
 }
 
-func (m machine) command(ctx context.Context, initramfs string) *exec.Cmd {
+func (m machine) command(ctx context.Context, initramfs string, disks []string) *exec.Cmd {
 	console, qemu := "ttyS0", "qemu-system-x86_64"
 	args := []string{"-accel", "tcg,thread=single", "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot",
 		"-nic", "none", "-initrd", initramfs}
@@ -129,20 +137,28 @@ func (m machine) command(ctx context.Context, initramfs string) *exec.Cmd {
 		// Pointer authentication in software makes everything several times slower.
 		args = append(args, "-machine", "virt", "-cpu", "max,pauth=off")
 	}
-	cmdline := fmt.Sprintf("console=%s panic=-1 softlockup_panic=1 watchdog_thresh=10 rezolus.cgroup=%s rezolus.run=%s rezolus.timeout=%v",
-		console, m.cgroup, m.run, m.timeout*9/10)
+	if m.drives {
+		args = append(args, "-drive", "if=none,id=nvme,driver=null-co,size=64M,read-zeroes=on", "-device", "nvme,drive=nvme,serial=rezolus-nvme",
+			"-drive", "if=none,id=sata,driver=null-co,size=64M,read-zeroes=on", "-device", "ide-hd,bus=ide.0,drive=sata,serial=rezolus-sata")
+	}
+	cmdline := fmt.Sprintf("console=%s panic=-1 softlockup_panic=1 watchdog_thresh=10 rezolus.cgroup=%s rezolus.run=%s rezolus.timeout=%v rezolus.drives=%v",
+		console, m.cgroup, m.run, m.timeout*9/10, m.drives)
 	if !m.verbose {
 		cmdline += " quiet"
+	}
+	for i, disk := range disks {
+		args = append(args, "-drive", fmt.Sprintf("file=%s,format=raw,if=none,id=disk%d", disk, i),
+			"-device", fmt.Sprintf("nvme,drive=disk%d,serial=rezolus%d", i, i))
 	}
 	args = append(args, "-kernel", filepath.Join(".cache/kernels", m.kernel+"-"+m.arch), "-append", cmdline)
 	return exec.CommandContext(ctx, qemu, args...)
 }
 
 // boot runs the machine to its end and collects what its console says.
-func (m machine) boot(initramfs string) (*report, error) {
+func (m machine) boot(initramfs string, disks []string) (*report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.timeout)
 	defer cancel()
-	cmd := m.command(ctx, initramfs)
+	cmd := m.command(ctx, initramfs, disks)
 	console, err := cmd.StdoutPipe()
 	if err != nil {
 		return &report{}, err

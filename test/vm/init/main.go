@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,8 @@ func main() {
 	})
 	cmdline, _ := os.ReadFile("/proc/cmdline")
 	mountAll(cgroupMounts(string(cmdline)))
+	loadModules()
+	mountDisks()
 	if err := loopbackUp(); err != nil {
 		fmt.Println("VM-NOTE loopback:", err)
 	}
@@ -104,6 +107,57 @@ func run(binary, cmdline string) int {
 			return status.ExitStatus()
 		}
 	}
+}
+
+// loadModules loads the modules of the initramfs in the order of their names.
+func loadModules() {
+	modules, _ := filepath.Glob("/modules/*.ko")
+	for _, path := range modules {
+		f, err := os.Open(path)
+		if err == nil {
+			err = unix.FinitModule(int(f.Fd()), "", 0)
+			f.Close()
+		}
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			fmt.Printf("VM-NOTE load %s: %v\n", path, err)
+		}
+	}
+}
+
+// mountDisks mounts the file systems that the machine was started with, each
+// on a controller of its own, at /mnt/NAME. The controllers are found in the
+// background.
+func mountDisks() {
+	for i, name := range []string{"ext4", "xfs", "btrfs"} {
+		target, disk := "/mnt/"+name, disk(fmt.Sprintf("rezolus%d", i))
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			fmt.Println("VM-NOTE", err)
+		}
+		if err := unix.Mount(disk, target, name, 0, ""); err != nil {
+			fmt.Printf("VM-NOTE mount %s on %s: %v\n", disk, target, err)
+		}
+	}
+}
+
+// disk waits for the NVMe controller with that serial number and is the path
+// of its disk.
+func disk(serial string) string {
+	for range 500 {
+		files, _ := filepath.Glob("/sys/class/nvme/*/serial")
+		for _, f := range files {
+			text, _ := os.ReadFile(f)
+			disks, _ := filepath.Glob(filepath.Join(filepath.Dir(f), "nvme*n1"))
+			if strings.TrimSpace(string(text)) != serial || len(disks) == 0 {
+				continue
+			}
+			path := "/dev/" + filepath.Base(disks[0])
+			if _, err := os.Stat(path); err == nil {
+				return path
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return "/dev/disk-" + serial + "-not-found"
 }
 
 func loopbackUp() error {
