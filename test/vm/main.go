@@ -31,7 +31,7 @@ type machine struct {
 	kernel, arch, cgroup string
 	run                  string
 	timeout              time.Duration
-	verbose, drives      bool
+	verbose              bool
 }
 
 func main() {
@@ -41,7 +41,6 @@ func main() {
 	flag.StringVar(&m.cgroup, "cgroup", "v2", "cgroup hierarchy inside: v2 or v1")
 	flag.StringVar(&m.run, "run", "", "run only the tests that match this `pattern`, without blanks")
 	flag.DurationVar(&m.timeout, "timeout", 20*time.Minute, "give up after this long")
-	flag.BoolVar(&m.drives, "drives", false, "give an amd64 machine an empty NVMe and an empty ATA drive")
 	flag.BoolVar(&m.verbose, "v", false, "print all that the machine prints")
 	flag.Parse()
 	if err := m.test(flag.Args()); err != nil {
@@ -137,12 +136,8 @@ func (m machine) command(ctx context.Context, initramfs string, disks []string) 
 		// Pointer authentication in software makes everything several times slower.
 		args = append(args, "-machine", "virt", "-cpu", "max,pauth=off")
 	}
-	if m.drives {
-		args = append(args, "-drive", "if=none,id=nvme,driver=null-co,size=64M,read-zeroes=on", "-device", "nvme,drive=nvme,serial=rezolus-nvme",
-			"-drive", "if=none,id=sata,driver=null-co,size=64M,read-zeroes=on", "-device", "ide-hd,bus=ide.0,drive=sata,serial=rezolus-sata")
-	}
-	cmdline := fmt.Sprintf("console=%s panic=-1 softlockup_panic=1 watchdog_thresh=10 rezolus.cgroup=%s rezolus.run=%s rezolus.timeout=%v rezolus.drives=%v",
-		console, m.cgroup, m.run, m.timeout*9/10, m.drives)
+	cmdline := fmt.Sprintf("console=%s panic=-1 softlockup_panic=1 watchdog_thresh=10 rezolus.cgroup=%s rezolus.run=%s rezolus.timeout=%v",
+		console, m.cgroup, m.run, m.timeout*9/10)
 	if !m.verbose {
 		cmdline += " quiet"
 	}
