@@ -135,6 +135,9 @@ func (m machine) command(ctx context.Context, initramfs string, disks []string) 
 		console, qemu = "ttyAMA0", "qemu-system-aarch64"
 		// Pointer authentication in software makes everything several times slower.
 		args = append(args, "-machine", "virt", "-cpu", "max,pauth=off")
+	} else {
+		// A drive that knows SMART, behind the chip set's own ATA controller.
+		args = append(args, "-drive", "if=none,id=ata,driver=null-co,size=64M,read-zeroes=on", "-device", "ide-hd,drive=ata,serial=rezolus-ata")
 	}
 	cmdline := fmt.Sprintf("console=%s panic=-1 softlockup_panic=1 watchdog_thresh=10 rezolus.cgroup=%s rezolus.run=%s rezolus.timeout=%v",
 		console, m.cgroup, m.run, m.timeout*9/10)

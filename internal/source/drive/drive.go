@@ -116,7 +116,7 @@ type answer struct {
 // worker asks one drive, in a goroutine of its own.
 type worker struct {
 	identity
-	device device
+	port   device
 	ask    chan struct{}
 	answer chan answer
 
@@ -142,7 +142,7 @@ var errTimeout = errors.New("no answer in time")
 
 func (w *worker) run() {
 	for range w.ask {
-		h, err := w.device.read()
+		h, err := w.port.read()
 		w.answer <- answer{h, err} // there is room: it is asked one thing at a time
 	}
 }
@@ -185,7 +185,7 @@ func (s *drives) look() {
 			continue
 		}
 		w := &worker{identity: id, ask: make(chan struct{}, 1), answer: make(chan answer, 1), firstSeen: host.Wall(),
-			device: device{caller: s.caller, path: filepath.Join(s.root, "dev", id.device), sata: id.kind == "sata"}}
+			port: device{caller: s.caller, path: filepath.Join(s.root, "dev", id.device), sata: id.kind == "sata"}}
 		go w.run()
 		workers, s.schema = append(workers, w), nil
 	}

@@ -4,7 +4,9 @@ package drive
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -13,8 +15,8 @@ import (
 	"rezolus/internal/source"
 )
 
-// TestThisMachine reads the drives there are, if any. What QEMU's NVMe drives
-// say is known.
+// TestThisMachine reads the drives there are, if any. What QEMU's say is known,
+// and test/vm has both kinds (ATA on amd64).
 func TestThisMachine(t *testing.T) {
 	opened, err := Samplers()[0].Open()
 	if errors.Is(err, source.ErrUnsupported) {
@@ -33,9 +35,23 @@ func TestThisMachine(t *testing.T) {
 			t.Errorf("%s = %d degrees", key, value)
 		}
 	}
+	kinds := map[string]int{}
 	for _, w := range opened.(*drives).workers {
-		if w.model == "QEMU NVMe Ctrl" {
+		kinds[w.kind]++
+		switch w.model {
+		case "QEMU NVMe Ctrl":
 			testEmulated(t, opened.(*drives), w.identity)
+		case "QEMU HARDDISK":
+			// hw/ide/core.c: attribute 190 has 31 degrees, attribute 5
+			// no sectors.
+			at := strings.Join([]string{w.device, w.model, w.serial, w.kind}, "|")
+			wants(t, got, map[string]int64{"drive_temperature|" + at: 31, "drive_healthy|" + at: 1, "drive_standby|" + at: 0,
+				"drive_reallocated_sectors|" + at: 0})
+		}
+	}
+	if t.Logf("%d series of drives: %v", len(got), kinds); os.Getenv("REZOLUS_VM") != "" {
+		if kinds["nvme"] == 0 || kinds["sata"] == 0 && runtime.GOARCH == "amd64" {
+			t.Errorf("drives by kind: %v, want both", kinds)
 		}
 	}
 }
