@@ -131,7 +131,7 @@ func (s *Buddyinfo) learn(text []byte) error {
 func (s *Buddyinfo) Close() error { return s.file.Close() }
 
 func buddyinfoSampler() source.Sampler {
-	return source.Sampler{Name: buddyinfo, Reads: "/proc/buddyinfo", Every: 5 * time.Second,
+	return source.Sampler{Name: buddyinfo, Reads: "/proc/buddyinfo", Every: time.Second,
 		Descs: []*metric.Desc{freeBlocks},
 		Open:  func() (source.Source, error) { return NewBuddyinfo("/proc/buddyinfo") }}
 }

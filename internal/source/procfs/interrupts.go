@@ -42,6 +42,7 @@ type Interrupts struct {
 	cpus   []int      // of the columns
 	lines  []*irqLine // of the file, in its order
 	shown  []*irqLine // those with a series
+	now    []uint64   // counts of a line, as they were read
 	hidden bool       // there was a line without one
 	other  uint64
 	schema *metric.Schema
@@ -109,30 +110,30 @@ func (s *Interrupts) parse(text []byte) bool {
 		if text, is = bytes.CutPrefix(text, l.head); !is {
 			return false
 		}
-		text = s.count(l, text)
+		for s.now = s.now[:0]; len(s.now) < len(s.cpus); {
+			n, rest, ok := source.Number(text)
+			if !ok {
+				break // a line that counts only for the whole machine (ERR, MIS) has but one
+			}
+			s.now, text = append(s.now, n), rest
+		}
 		if text, is = bytes.CutPrefix(text, l.tail); !is {
 			return false
 		}
+		s.count(l)
 	}
 	return len(text) == 0
 }
 
-// count takes the counts of a line off the front of text. A line that counts
-// only for the whole machine (ERR, MIS) has but one.
-func (s *Interrupts) count(l *irqLine, text []byte) []byte {
-	for _, cpu := range s.cpus {
-		n, rest, ok := source.Number(text)
-		if !ok {
-			break
-		}
-		added := s.follow(&l.counts[cpu], n)
+// count adds the counts of a line that were read.
+func (s *Interrupts) count(l *irqLine) {
+	for i, n := range s.now {
+		added := follow(&l.counts[s.cpus[i]], n)
 		l.total += added
 		if !l.shown {
 			s.other += added
 		}
-		text = rest
 	}
-	return text
 }
 
 // unsettled is by how much a count may step back: the kernel computes the
@@ -141,7 +142,7 @@ func (s *Interrupts) count(l *irqLine, text []byte) []byte {
 const unsettled = 64
 
 // follow sets a count to now and is by how much it grew.
-func (s *Interrupts) follow(count *uint64, now uint64) (added uint64) {
+func follow(count *uint64, now uint64) (added uint64) {
 	before := *count
 	switch {
 	case now >= before:

@@ -179,6 +179,6 @@ func (s *Numa) Close() error { return errors.Join(s.closeNodes(), s.online.Close
 func numaSampler() source.Sampler {
 	const dir = "/sys/devices/system/node"
 	return source.Sampler{Name: numa, Reads: dir + "/node*/{meminfo,numastat}", Needs: "CONFIG_NUMA",
-		Every: 5 * time.Second, Descs: rowDescs(slices.Concat(nodeMeminfo, nodeNumastat)),
+		Every: time.Second, Descs: rowDescs(slices.Concat(nodeMeminfo, nodeNumastat)),
 		Open: func() (source.Source, error) { return NewNuma(dir) }}
 }

@@ -183,7 +183,7 @@ func appendStat(to []uint64, text []byte) []uint64 {
 	for range statTable {
 		to = append(to, 0)
 	}
-	found := 0
+	found := uint(0) // a bit a row
 	for len(text) > 0 {
 		var line []byte
 		line, text, _ = bytes.Cut(text, newline)
@@ -197,10 +197,10 @@ func appendStat(to []uint64, text []byte) []uint64 {
 				return nil
 			}
 			to[first+i] = n * row.scale
-			found++
+			found |= 1 << i
 		}
 	}
-	if found != len(statTable) {
+	if found != 1<<len(statTable)-1 {
 		return nil
 	}
 	return to
