@@ -95,10 +95,19 @@ func openCgroups(name string, k kernel, groups []group, shared bool, members Gro
 	if err == nil && !slices.ContainsFunc(c.machine, func(r *rest) bool { return r.state() != closed }) {
 		err = whyClosed(c.cells)
 	}
+	if err == nil && len(c.shown) > 0 && !slices.ContainsFunc(c.shown, func(m *member) bool { return m.counts() }) {
+		err = source.Unsupported("groups have no perf_event controller; switch any controller on in %s/cgroup.subtree_control (%w)",
+			mount, c.shown[0].cells[0].err)
+	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// counts tells that the group has open counters.
+func (m *member) counts() bool {
+	return slices.ContainsFunc(m.cells, func(c *cell) bool { return c.state() != closed })
 }
 
 // Name is the name of the sampler.
@@ -193,6 +202,15 @@ func (c *Cgroups) follow() error {
 	if c.shown == nil || generation != c.generation || c.retry != 0 && host.Mono() >= c.retry {
 		c.generation = generation
 		c.admit(c.members.Members())
+	}
+	// An event that the machine has and a group has not is for want of the
+	// controller (ENOENT), which may come.
+	for _, m := range c.shown {
+		for i, cell := range m.cells {
+			if cell.err != nil && cell.retry == 0 && c.machine[i].state() != closed {
+				cell.retry = host.Mono() + again
+			}
+		}
 	}
 	return nil
 }

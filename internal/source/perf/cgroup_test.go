@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -145,6 +146,8 @@ func TestGroupsBeginAnewWhenTheMachineDoes(t *testing.T) {
 	g.counts(0, 0, 10, 10, 10)
 	g.counts(-1, 0, 10, 100, 100)
 	g.read()
+	g.f.frozen = true
+	g.read() // its last sign of life
 	passes()
 	if got := g.read(); len(got) != 2 {
 		t.Errorf("there is %v, want nothing that counted", got)
@@ -170,6 +173,43 @@ func TestGroupThatIsNotInTheHierarchyIsTriedAgain(t *testing.T) {
 	g.retry = 1
 	if got := g.read(); len(got) != 8 || g.retry != 0 {
 		t.Errorf("then there is %v, tried again at %d", got, g.retry)
+	}
+}
+
+// TestGroupsWithoutTheController: the kernel says ENOENT of a group without
+// perf_event as it does of an event that the processor has not.
+func TestGroupsWithoutTheController(t *testing.T) {
+	f := newFake("0")
+	f.refuse = func(o opened) error {
+		if o.cgroup >= 0 {
+			return unix.ENOENT
+		}
+		return nil
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/a", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	groups := &told{}
+	groups.set(host.Cgroup{ID: 2, Path: "/a"})
+	_, err := openCgroups("x", f, sets[0].byCgroup(sets[0].groups), true, groups, dir, 0)
+	if !errors.Is(err, source.ErrUnsupported) || !strings.Contains(err.Error(), "cgroup.subtree_control") || len(f.fds) != 0 {
+		t.Errorf("error %v, want what to do; %d counters are open", err, len(f.fds))
+	}
+	// A group that comes later gets its own as soon as it can.
+	g := newGrouped(t, "0", 0, "/a")
+	g.f.refuse = f.refuse
+	g.counts(-1, 0, 10, 1, 1)
+	if err := os.Mkdir(g.mount+"/b", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	g.told.set(append(g.told.members, host.Cgroup{ID: 9, Path: "/b"})...)
+	if got := g.read(); len(got) != 6 || g.shown[1].cells[0].retry == 0 {
+		t.Errorf("there is %v", got)
+	}
+	g.f.refuse, g.shown[1].cells[0].retry = nil, 1
+	if got := g.read(); len(got) != 8 {
+		t.Errorf("then there is %v", got)
 	}
 }
 

@@ -26,7 +26,7 @@ type spot struct {
 	config      uint64
 }
 
-// says is what a fake group says: times in nanoseconds and counts by event.
+// says is what a fake group says: times in microseconds and counts by event.
 type says struct {
 	enabled, running uint64
 	counts           map[uint64]uint64
@@ -42,7 +42,9 @@ type fake struct {
 	fds    map[int]opened
 	next   int
 	opens  int
-	closes int
+	reads  uint64
+	// frozen has time stand still for all groups between two scripts.
+	frozen bool
 }
 
 func newFake(cpus string) *fake {
@@ -67,7 +69,6 @@ func (f *fake) release() error   { return nil }
 
 func (f *fake) close(fd int) error {
 	delete(f.fds, fd)
-	f.closes++
 	return nil
 }
 
@@ -82,7 +83,10 @@ func (f *fake) read(fd int, b []byte) (int, error) {
 	if s.err != nil || s.end {
 		return 0, s.err
 	}
-	words := []uint64{0, s.enabled, s.running}
+	words := []uint64{0, 1000 * s.enabled, 1000 * s.running}
+	if f.reads++; !f.frozen && s.enabled == s.running && s.enabled > 0 {
+		words[1], words[2] = words[1]+f.reads, words[2]+f.reads
+	}
 	members := []int{fd}
 	for other, m := range f.fds {
 		if m.leader == fd {

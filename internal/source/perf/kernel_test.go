@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package perf
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"rezolus/internal/host"
+	"rezolus/internal/metric"
+	"rezolus/internal/source"
+)
+
+// These tests count events of the running kernel and need root.
+
+func sampler(t testing.TB, name string, groups Groups) source.Sampler {
+	t.Helper()
+	h := host.CgroupMode()
+	for _, s := range Samplers(groups, h.Mount, h.V1(), 0) {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no sampler %s", name)
+	return source.Sampler{}
+}
+
+func opens(t testing.TB, name string, groups Groups) reader {
+	t.Helper()
+	s, err := sampler(t, name, groups).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// sum adds up what a metric gained with a label value, in whatever place.
+func sum(before, after map[string]uint64, name, label string) (n uint64) {
+	for key, value := range after {
+		if f := strings.Fields(key); f[0] == name && (label == "" || f[1] == label || f[len(f)-1] == label) {
+			n += value - before[key]
+		}
+	}
+	return n
+}
+
+// TestGroundTruth has a process alone in a group do known work and holds the
+// group's counters against it, and all groups against the CPUs.
+func TestGroundTruth(t *testing.T) {
+	if len(host.Online()) < 2 {
+		t.Fatal("this test moves a thread between two CPUs")
+	}
+	w := newWorker(t)
+	groups := &told{}
+	groups.set(host.Cgroup{ID: 1, Path: "/"}, host.Cgroup{ID: 2, Path: w.path})
+	byCPU, byGroup := opens(t, "cpu_software", nil), opens(t, "cpu_software_cgroup", groups)
+	var frames [4]metric.Frame
+	outer := shown(t, byCPU, &frames[0])
+	before := shown(t, byGroup, &frames[1])
+	inner := shown(t, byCPU, &frames[2])
+	minor, major, cpu := w.work()
+	innerEnd := shown(t, byCPU, &frames[2])
+	after := shown(t, byGroup, &frames[3])
+	outerEnd := shown(t, byCPU, &frames[2])
+
+	within := func(what string, got, least, most uint64) {
+		t.Helper()
+		t.Logf("%s: %d", what, got)
+		if got < least || got > most {
+			t.Errorf("%s: %d, want %d to %d", what, got, least, most)
+		}
+	}
+	// The worker's own threads fault a little before and after its getrusage.
+	faults := func(kind string) uint64 {
+		key := "cgroup_perf_page_faults " + kind + " " + w.path
+		return after[key] - before[key]
+	}
+	within("minor faults of the group", faults("minor"), max(minorFaults, minor), minor+64)
+	within("major faults of the group", faults("major"), major, major)
+	if onDisk(t) {
+		within("major faults of the worker", major, majorFaults, majorFaults)
+	}
+	within("migrations of the group", after["cgroup_perf_cpu_migrations "+w.path]-before["cgroup_perf_cpu_migrations "+w.path], moves, moves)
+	clock := after["cgroup_perf_task_clock "+w.path] - before["cgroup_perf_task_clock "+w.path]
+	// The time of a switch is in a thread's CPU time, but not in the group's
+	// clock, and the runtime's own threads switch often.
+	within("task clock of the group", clock, uint64(burn), uint64(cpu)+5_000_000)
+
+	// Every event of a CPU is of one group or of "other".
+	for _, m := range []struct{ name, label string }{{"perf_page_faults", "minor"}, {"perf_page_faults", "major"}, {"perf_cpu_migrations", ""}} {
+		all := sum(before, after, "cgroup_"+m.name, m.label)
+		within(m.name+" "+m.label+" of all groups", all, sum(inner, innerEnd, m.name, m.label), sum(outer, outerEnd, m.name, m.label))
+	}
+}
+
+// TestFaultsOfACPU touches fresh pages on one CPU and holds the faults of all
+// against /proc/vmstat, which counts those without a task's own access too.
+func TestFaultsOfACPU(t *testing.T) {
+	s := opens(t, "cpu_software", nil)
+	cpus := host.Online()
+	cpu := cpus[len(cpus)-1]
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var old unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.SchedSetaffinity(0, &old)
+	pin(0, cpu)
+	size := os.Getpagesize()
+	pages, err := unix.Mmap(-1, 0, minorFaults*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(pages)
+	if err := unix.Madvise(pages, unix.MADV_NOHUGEPAGE); err != nil {
+		t.Fatal(err)
+	}
+	var frame metric.Frame
+	least := vmstat(t, "pgfault")
+	before := shown(t, s, &frame)
+	for i := range minorFaults {
+		pages[i*size] = 1
+	}
+	after := shown(t, s, &frame)
+	most := vmstat(t, "pgfault") - least
+	key := "perf_page_faults " + strconv.Itoa(cpu) + " minor"
+	here, all := after[key]-before[key], sum(before, after, "perf_page_faults", "")
+	t.Logf("%d faults on CPU %d, %d on all, %d in /proc/vmstat", here, cpu, all, most)
+	if here < minorFaults || all < here || all > most {
+		t.Errorf("%d faults on CPU %d, %d on all; want %d or more, and at most %d", here, cpu, all, minorFaults, most)
+	}
+	if start := frame.Schema.Series[0].Start; start < host.BootTime() || start > host.Wall() {
+		t.Errorf("counters began at %d", start)
+	}
+}
+
+func vmstat(t testing.TB, name string) uint64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); f[0] == name {
+			n, err := strconv.ParseUint(f[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("/proc/vmstat has no %s", name)
+	return 0
+}
+
+// TestHardwareIsThereOrUnsupported: whatever machine this is, a sampler either
+// counts, with a series for each event that opened, or says what is missing.
+func TestHardwareIsThereOrUnsupported(t *testing.T) {
+	groups := &told{}
+	groups.set(host.Cgroup{ID: 1, Path: "/"})
+	h := host.CgroupMode()
+	for _, sampler := range Samplers(groups, h.Mount, h.V1(), 0) {
+		s, err := sampler.Open()
+		if err != nil {
+			t.Logf("%s: %v", sampler.Name, err)
+			if !errors.Is(err, source.ErrUnsupported) {
+				t.Errorf("%s: %v, which is not that it is unsupported", sampler.Name, err)
+			}
+			continue
+		}
+		var f metric.Frame
+		if err := s.Read(&f); err != nil {
+			t.Errorf("%s: %v", sampler.Name, err)
+		} else {
+			t.Logf("%s: %d series", sampler.Name, len(f.Schema.Series))
+		}
+		if s.Name() != sampler.Name {
+			t.Errorf("the source of %s is named %s", sampler.Name, s.Name())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMSRUnit counts the time stamp counter through its unit, which virtual
+// machines have too, against the clock.
+func TestMSRUnit(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		return // no such unit
+	}
+	unit, err := readPMU(sysfs, "msr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tsc, err := unit.named("tsc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := []group{{pinned: true, events: []event{{desc: cpuTSC, code: tsc}}}}
+	s, err := openSource("tsc", &machine{}, true, func(online []int) ([]target, error) { return perCPU(sysfs, online, groups), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var f metric.Frame
+	rates := map[string]float64{}
+	before := shown(t, s, &f)
+	began := f.Begin
+	for end := threadCPU() + int64(burn); threadCPU() < end; {
+	}
+	after := shown(t, s, &f)
+	elapsed := float64(f.Begin - began)
+	for key, value := range after {
+		if strings.HasPrefix(key, "cpu_tsc") {
+			rates[key] = float64(value-before[key]) / elapsed
+			if rates[key] < 0.5 || rates[key] > 10 {
+				t.Errorf("%s runs at %.3f GHz", key, rates[key])
+			}
+		} else if value != 0 {
+			t.Errorf("%s is %d, want that nothing was estimated", key, value)
+		}
+	}
+	// All CPUs have the same one.
+	for key, rate := range rates {
+		if first := rates["cpu_tsc "+strconv.Itoa(host.Online()[0])]; rate < first*0.99 || rate > first*1.01 {
+			t.Errorf("%s runs at %.4f GHz, another at %.4f", key, rate, first)
+		}
+	}
+	t.Log(rates)
+}
+
+func TestReadAllocatesNothing(t *testing.T) {
+	groups := &told{}
+	groups.set(host.Cgroup{ID: 1, Path: "/"})
+	for _, r := range []reader{opens(t, "cpu_software", nil), opens(t, "cpu_software_cgroup", groups)} {
+		var f metric.Frame
+		if n := testing.AllocsPerRun(100, func() {
+			if err := r.Read(&f); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations in a read", n)
+		}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	s := opens(b, "cpu_software", nil)
+	var f metric.Frame
+	for b.Loop() {
+		if err := s.Read(&f); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkReadCgroups(b *testing.B) {
+	groups := &told{}
+	groups.set(host.Cgroup{ID: 1, Path: "/"})
+	s := opens(b, "cpu_software_cgroup", groups)
+	var f metric.Frame
+	for b.Loop() {
+		if err := s.Read(&f); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
