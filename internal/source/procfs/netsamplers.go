@@ -4,5 +4,4 @@ package procfs
 
 import "rezolus/internal/source"
 
-// netSamplers are the samplers of the network and of the disks.
 func netSamplers() []source.Sampler { return nil }
