@@ -25,8 +25,8 @@ var (
 		Kind: metric.Gauge, Sampler: "cpu_usage"}
 )
 
-// states are the values of the label state, in the order of a group's words.
-var states = [...]string{"user", "system"}
+// cpuStates are the values of the label state, in the order of a group's words.
+var cpuStates = [...]string{"user", "system"}
 
 // Groups is what a source must know of the control groups. Generation changes
 // with Members.
@@ -110,11 +110,11 @@ func (c *CPU) Read(f *metric.Frame) error {
 // readAll fills the words. On an error it says at which group.
 func (c *CPU) readAll(words []uint64) (at int, err error) {
 	for i, g := range c.open {
-		if err := c.read(g, words[i*len(states):][:len(states)]); err != nil {
+		if err := c.read(g, words[i*len(cpuStates):][:len(cpuStates)]); err != nil {
 			return i, err
 		}
 	}
-	words[len(c.open)*len(states)] = uint64(c.unread)
+	words[len(c.open)*len(cpuStates)] = uint64(c.unread)
 	return 0, nil
 }
 
@@ -209,12 +209,12 @@ func (c *CPU) end(at int) error {
 }
 
 func (c *CPU) rebuild() error {
-	series := make([]metric.Series, 0, len(c.open)*len(states)+1)
+	series := make([]metric.Series, 0, len(c.open)*len(cpuStates)+1)
 	for _, g := range c.open {
 		// The kernel counts from the group's birth, and for one whose birth
 		// nobody saw not from before the machine started.
 		start := cmp.Or(g.Born, host.BootTime())
-		for _, state := range states {
+		for _, state := range cpuStates {
 			series = append(series, metric.Series{Desc: cpuUsage, Values: []string{g.Path, state}, Start: start})
 		}
 	}

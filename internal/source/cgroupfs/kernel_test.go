@@ -41,7 +41,7 @@ func tracked(t testing.TB, h host.Hierarchy) *host.Cgroups {
 }
 
 // usage is the CPU time of the calling thread by state (getrusage(2)).
-func usage(t testing.TB) (ns [len(states)]int64) {
+func usage(t testing.TB) (ns [len(cpuStates)]int64) {
 	t.Helper()
 	var r unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &r); err != nil {
@@ -75,7 +75,7 @@ func TestAgainstGetrusage(t *testing.T) {
 	groups := tracked(t, h)
 	cgroup := workload.NewCgroup(t, "usage")
 	c := closing(t, NewCPU(groups, h.CPUAcct, h.V1(), 0))
-	var want [len(states)]int64
+	var want [len(cpuStates)]int64
 	cgroup.Thread(t, func() {
 		before := usage(t)
 		workload.Burn(700 * time.Millisecond)
@@ -93,7 +93,7 @@ func TestAgainstGetrusage(t *testing.T) {
 		slack = float64(350 * time.Millisecond)
 	}
 	var sum, wantSum float64
-	for i, state := range states {
+	for i, state := range cpuStates {
 		ns := float64(got["cgroup_cpu_usage "+cgroup.Path+" "+state])
 		t.Logf("%s: %.1f ms, getrusage %.1f ms", state, ns/1e6, float64(want[i])/1e6)
 		if d := ns - float64(want[i]); d < -slack || d > slack {

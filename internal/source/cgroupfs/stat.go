@@ -7,7 +7,7 @@ import "bytes"
 // parseStat takes user_usec and system_usec out of a cpu.stat, in nanoseconds.
 func parseStat(text []byte, times []uint64) bool {
 	found := 0
-	for len(text) > 0 && found < len(states) {
+	for len(text) > 0 && found < len(cpuStates) {
 		var line []byte
 		line, text, _ = bytes.Cut(text, newline)
 		for i, key := range keys {
@@ -23,12 +23,12 @@ func parseStat(text []byte, times []uint64) bool {
 			found++
 		}
 	}
-	return found == len(states)
+	return found == len(cpuStates)
 }
 
 var (
 	newline = []byte("\n")
-	keys    = [len(states)][]byte{[]byte("user_usec "), []byte("system_usec ")} // in the order of states
+	keys    = [len(cpuStates)][]byte{[]byte("user_usec "), []byte("system_usec ")} // in the order of cpuStates
 )
 
 // number is the decimal number that is all of b, but for a line's end.

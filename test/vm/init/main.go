@@ -30,6 +30,9 @@ func cgroupMounts(cmdline string) []mount {
 		return []mount{
 			{"tmpfs", "/sys/fs/cgroup", ""},
 			{"cgroup", "/sys/fs/cgroup/cpu,cpuacct", "cpu,cpuacct"},
+			{"cgroup", "/sys/fs/cgroup/memory", "memory"},
+			{"cgroup", "/sys/fs/cgroup/blkio", "blkio"},
+			{"cgroup", "/sys/fs/cgroup/pids", "pids"},
 			{"cgroup2", "/sys/fs/cgroup/unified", ""},
 		}
 	}
