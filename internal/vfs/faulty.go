@@ -17,6 +17,7 @@ type Faulty struct {
 	count int   // operations that changed or synced something so far
 	at    int   // the operation that fails
 	err   error // with this
+	all   error // every operation fails with this
 	space int64 // bytes that still fit
 }
 
@@ -26,11 +27,20 @@ func NewFaulty(fs FS) *Faulty {
 }
 
 // FailAt makes the n-th operation from now (1 is the next) fail with err.
-// Operations are Create, Remove, SyncDir, Write, Truncate and Sync.
+// Operations are Create, Remove, Rename, Link, Mkdir, SyncDir, Write, Truncate
+// and Sync.
 func (f *Faulty) FailAt(n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.err = f.count+n, err
+}
+
+// FailAll makes every operation fail with err, as on a disk that died or was
+// mounted read-only, until it is called with nil.
+func (f *Faulty) FailAll(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = err
 }
 
 // SetSpace leaves room for n more bytes. A write beyond them writes what
@@ -54,7 +64,7 @@ func (f *Faulty) step() error {
 	if f.count++; f.count == f.at {
 		return f.err
 	}
-	return nil
+	return f.all
 }
 
 // take is how many of n bytes fit.
@@ -87,6 +97,41 @@ func (f *Faulty) Remove(name string) error {
 		return err
 	}
 	return f.fs.Remove(name)
+}
+
+// Rename implements FS.
+func (f *Faulty) Rename(from, to string) error {
+	if err := f.step(); err != nil {
+		return err
+	}
+	return f.fs.Rename(from, to)
+}
+
+// Link implements FS.
+func (f *Faulty) Link(name, more string) error {
+	if err := f.step(); err != nil {
+		return err
+	}
+	return f.fs.Link(name, more)
+}
+
+// List implements FS. Reading does not fail.
+func (f *Faulty) List(dir string) ([]string, error) { return f.fs.List(dir) }
+
+// Mkdir implements FS.
+func (f *Faulty) Mkdir(dir string) error {
+	if err := f.step(); err != nil {
+		return err
+	}
+	return f.fs.Mkdir(dir)
+}
+
+// Space implements FS: what SetSpace has left, if that is less.
+func (f *Faulty) Space(dir string) (total, free int64, err error) {
+	total, free, err = f.fs.Space(dir)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return total, min(free, max(f.space, 0)), err
 }
 
 // SyncDir implements FS.

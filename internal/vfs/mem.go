@@ -85,6 +85,64 @@ func (m *Mem) Remove(name string) error {
 	return nil
 }
 
+// Rename implements FS. After a crash before the next SyncDir each of the two
+// names may be as before, which is more than a real file system allows.
+func (m *Mem) Rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.names[from]
+	if n == nil {
+		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+	}
+	delete(m.names, from)
+	m.names[to] = n
+	return nil
+}
+
+// Link implements FS.
+func (m *Mem) Link(name, more string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.names[name]
+	if n == nil {
+		return &fs.PathError{Op: "link", Path: name, Err: fs.ErrNotExist}
+	}
+	if m.names[more] != nil {
+		return &fs.PathError{Op: "link", Path: more, Err: fs.ErrExist}
+	}
+	m.names[more] = n
+	return nil
+}
+
+// List implements FS. Directories are there without being made.
+func (m *Mem) List(dir string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for name := range m.names {
+		if filepath.Dir(name) == filepath.Clean(dir) {
+			names = append(names, filepath.Base(name))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Mkdir implements FS.
+func (m *Mem) Mkdir(string) error { return nil }
+
+// Space implements FS: a terabyte, without what the files take.
+func (m *Mem) Space(string) (total, free int64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	total = 1 << 40
+	free = total
+	for _, n := range m.names {
+		free -= int64(len(n.data))
+	}
+	return total, free, nil
+}
+
 // SyncDir implements FS.
 func (m *Mem) SyncDir(dir string) error {
 	m.mu.Lock()

@@ -13,6 +13,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // FS is a file system as far as recordings need one. Names are paths of the
@@ -26,6 +28,18 @@ type FS interface {
 	Open(name string) (File, error)
 	// Remove takes the name away.
 	Remove(name string) error
+	// Rename gives a file another name, in place of any file that has it.
+	Rename(from, to string) error
+	// Link gives a file one more name: fs.ErrExist if that is taken.
+	Link(name, more string) error
+	// List gives the names of the files within a directory, sorted and
+	// without the directory.
+	List(dir string) ([]string, error)
+	// Mkdir makes a directory and those above it, where they are missing.
+	Mkdir(dir string) error
+	// Space is how many bytes the file system of a directory has in all,
+	// and how many can still be written.
+	Space(dir string) (total, free int64, err error)
 	// SyncDir makes the names within the directory durable: a new file is
 	// found after a crash only when its directory was synced.
 	SyncDir(dir string) error
@@ -69,6 +83,35 @@ func (osFS) Open(name string) (File, error) {
 }
 
 func (osFS) Remove(name string) error { return os.Remove(name) }
+
+func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
+
+func (osFS) Link(name, more string) error { return os.Link(name, more) }
+
+func (osFS) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func (osFS) Mkdir(dir string) error { return os.MkdirAll(dir, 0o755) }
+
+func (osFS) Space(dir string) (total, free int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	// Bavail: what is left without root's reserve.
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
+}
 
 func (osFS) SyncDir(dir string) error {
 	d, err := os.Open(filepath.Clean(dir))

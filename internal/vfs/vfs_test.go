@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -64,6 +65,7 @@ func TestFileSystemsAgree(t *testing.T) {
 		}
 		must(t, r.Close())
 		must(t, w.Close())
+		names(t, name, fsys, dir)
 		must(t, fsys.Remove(path))
 		if _, err := fsys.Open(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: opened what was removed: %v", name, err)
@@ -72,6 +74,42 @@ func TestFileSystemsAgree(t *testing.T) {
 	f("os", OS, t.TempDir())
 	f("mem", NewMem(), "/d")
 	f("faulty", NewFaulty(NewMem()), "/d")
+}
+
+// names tries what changes names only. File a is there before and after.
+func names(t *testing.T, name string, fsys FS, dir string) {
+	t.Helper()
+	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")
+	list := func(want ...string) {
+		t.Helper()
+		got, err := fsys.List(dir)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: list %q, want %q: %v", name, got, want, err)
+		}
+	}
+	must(t, fsys.Mkdir(filepath.Join(dir, "sub", "sub")))
+	must(t, fsys.Link(a, b))
+	if err := fsys.Link(a, b); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("%s: linked twice: %v", name, err)
+	}
+	list("a", "b")
+	must(t, fsys.Rename(b, c))
+	if err := fsys.Rename(b, c); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: renamed twice: %v", name, err)
+	}
+	list("a", "c")
+	must(t, create(t, fsys, b).Close())
+	must(t, fsys.Rename(c, b))
+	list("a", "b")
+	if f, err := fsys.Open(b); err != nil {
+		t.Errorf("%s: %v", name, err)
+	} else if n, err := f.Size(); n != 6 || err != nil {
+		t.Errorf("%s: a file renamed over another has %d bytes: %v", name, n, err)
+	}
+	must(t, fsys.Remove(b))
+	if total, free, err := fsys.Space(dir); err != nil || total <= 0 || free <= 0 || free > total {
+		t.Errorf("%s: %d of %d bytes free: %v", name, free, total, err)
+	}
 }
 
 func TestCrashKeepsWhatWasSynced(t *testing.T) {
@@ -166,4 +204,16 @@ func TestFaults(t *testing.T) {
 	if m.Count() != 7 {
 		t.Errorf("%d operations, want 7", m.Count())
 	}
+	if _, free, err := m.Space("."); free != 0 || err != nil {
+		t.Errorf("%d bytes are free, want none: %v", free, err)
+	}
+	m.FailAll(syscall.EROFS)
+	if _, err := m.Create("b"); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("created on a read-only file system: %v", err)
+	}
+	if err := m.Rename("a", "b"); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("renamed on a read-only file system: %v", err)
+	}
+	m.FailAll(nil)
+	must(t, m.Rename("a", "b"))
 }
