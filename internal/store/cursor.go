@@ -33,6 +33,13 @@ func (c *cursor) varint() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
+func (c *cursor) byte() byte {
+	if b := c.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
 // bytes takes n bytes; they are part of b, not a copy.
 func (c *cursor) bytes(n uint64) []byte {
 	if n > uint64(len(c.b)) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -27,6 +28,9 @@ type Decoder struct {
 	gaps    []Gap
 	snap    metric.Snapshot
 	unpack  unpacker
+	dicts   map[metric.Hash]*metric.Schema
+	rows    *rowReader // of the present segment; nil for none
+	blocks  []byte     // of it
 }
 
 // decoded is one schema of the chain and the words of its last frame.
@@ -56,6 +60,12 @@ func (d *Decoder) Gaps() []Gap { return d.gaps }
 func (d *Decoder) Next() (*metric.Snapshot, error) {
 	d.gaps = d.gaps[:0]
 	for {
+		if d.rows != nil {
+			if s, err := d.rows.next(); s != nil || err != nil {
+				return s, err
+			}
+			d.rows = nil
+		}
 		at := d.records.off
 		rec, err := d.records.Next()
 		if err != nil {
@@ -90,6 +100,12 @@ func (d *Decoder) other(rec Record) (err error) {
 		d.slots, d.words, d.began = map[uint64]*decoded{}, 0, false
 	case TypeSchema:
 		return d.schema(rec)
+	case TypeDict:
+		return d.dict(rec)
+	case TypeSegment:
+		return d.segment(rec)
+	case TypeBlock:
+		return fmt.Errorf("%w: a block without its segment", ErrCorrupt)
 	case TypeGap:
 		g, err := parseGap(rec)
 		if len(d.gaps) < 1024 {
@@ -128,6 +144,68 @@ func (d *Decoder) schema(rec Record) error {
 	return nil
 }
 
+// maxDicts bounds the dictionaries a stream may have in force.
+const maxDicts = 1 << 16
+
+func (d *Decoder) dict(rec Record) error {
+	f, err := parseDict(rec)
+	if err != nil {
+		return err
+	}
+	body, err := d.unpack.body(rec.flags&flagZstd != 0, f.size, rec.body)
+	if err != nil {
+		return err
+	}
+	s, err := parseSchema(schemaFront{words: f.words, series: f.series, source: f.source}, body)
+	if err != nil {
+		return err
+	}
+	if d.dicts == nil || len(d.dicts) > maxDicts {
+		d.dicts = map[metric.Hash]*metric.Schema{}
+	}
+	d.dicts[s.Hash] = s
+	return nil
+}
+
+// segment reads the blocks that follow, too.
+func (d *Decoder) segment(rec Record) error {
+	f, err := parseSegment(rec)
+	if err != nil {
+		return err
+	}
+	if d.run == nil || f.chain != d.front.chain {
+		return fmt.Errorf("%w: segment of another chain", ErrCorrupt)
+	}
+	dir := Record{Type: rec.Type, flags: rec.flags, body: slices.Clone(rec.body)}
+	for d.blocks = d.blocks[:0]; uint64(len(d.blocks)) < f.follow; {
+		b, err := d.records.Next()
+		if err != nil {
+			if err == io.EOF {
+				err = ErrTruncated
+			}
+			return err
+		}
+		if b.Type != TypeBlock || uint64(len(d.blocks)+len(b.Raw)) > min(f.follow, maxBody) {
+			return fmt.Errorf("%w: blocks of a segment", ErrCorrupt)
+		}
+		d.blocks = append(d.blocks, b.Raw...)
+	}
+	g := &segmentAt{front: f, body: func() (Record, error) { return dir, nil },
+		dict: func(h metric.Hash) (*metric.Schema, error) {
+			if s := d.dicts[h]; s != nil {
+				return s, nil
+			}
+			return nil, fmt.Errorf("%w: dictionary %v is missing", ErrCorrupt, h)
+		},
+		read: func(k *segmentBlock, buf []byte) (Record, []byte, error) {
+			rec, err := parseRecord(d.blocks[k.off:])
+			return rec, buf, err
+		}}
+	d.rows, err = g.rows(d.run)
+	d.began = false
+	return err
+}
+
 func (d *Decoder) tick(rec Record) error {
 	t, err := parseTick(rec)
 	if err != nil {
@@ -136,7 +214,7 @@ func (d *Decoder) tick(rec Record) error {
 	if d.run == nil || t.chain != d.front.chain || d.began && !t.follows(&d.last) || !d.began && !t.key {
 		return fmt.Errorf("%w: tick %d does not follow the one before", ErrCorrupt, t.n)
 	}
-	body, err := d.unpack.body(&t, rec.body)
+	body, err := d.unpack.tick(&t, rec.body)
 	if err != nil {
 		return err
 	}
@@ -175,18 +253,24 @@ func addDeltas(b []byte, words []uint64) error {
 	})
 }
 
-// unpacker decompresses the bodies of ticks, one at a time.
+// unpacker decompresses bodies, one at a time.
 type unpacker struct {
 	zstd *zstd.Decoder
 	buf  []byte
 }
 
-// body is the tick's body, decompressed if need be; valid until the next
+// tick is the tick's body, decompressed if need be; valid until the next
 // call.
-func (u *unpacker) body(t *tickFront, b []byte) ([]byte, error) {
-	if !t.zstd {
-		if uint64(len(b)) != t.size {
-			return nil, fmt.Errorf("%w: size of a tick", ErrCorrupt)
+func (u *unpacker) tick(t *tickFront, b []byte) ([]byte, error) {
+	return u.body(t.zstd, t.size, b)
+}
+
+// body is a record's body as it was before compression; valid until the next
+// call.
+func (u *unpacker) body(packed bool, size uint64, b []byte) ([]byte, error) {
+	if !packed {
+		if uint64(len(b)) != size {
+			return nil, fmt.Errorf("%w: size of a body", ErrCorrupt)
 		}
 		return b, nil
 	}
@@ -199,8 +283,8 @@ func (u *unpacker) body(t *tickFront, b []byte) ([]byte, error) {
 		u.zstd = z
 	}
 	out, err := u.zstd.DecodeAll(b, u.buf[:0])
-	if err != nil || uint64(len(out)) != t.size {
-		return nil, fmt.Errorf("%w: compressed tick: %v", ErrCorrupt, err)
+	if err != nil || uint64(len(out)) != size {
+		return nil, fmt.Errorf("%w: compressed body: %v", ErrCorrupt, err)
 	}
 	u.buf = out
 	return out, nil

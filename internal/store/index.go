@@ -41,6 +41,15 @@ type index struct {
 	lastRun [16]byte
 	lastSeq uint64
 	series  int
+	dicts   map[metric.Hash]*dictAt
+	events  []Event
+}
+
+// dictAt is a dictionary of a file.
+type dictAt struct {
+	dictFront
+	off, size int64
+	parsed    *metric.Schema
 }
 
 // located is a stretch of a file.
@@ -49,6 +58,8 @@ type located struct {
 	off, end int64
 	interval int64 // of the last tick
 	chain    *chain
+	segment  *segmentFront // nil: the ticks are rows
+	blocks   int64         // where the segment's blocks begin
 }
 
 // chain is what a run record begins.
@@ -74,6 +85,9 @@ type schemaAt struct {
 // those too: a crash may have left any of them half written.
 func (x *index) scan(f vfs.File, size int64, bodies bool) error {
 	p := pages{f: f, size: size}
+	if !bodies {
+		p.step = 16 << 10 // what is passed over need not be read
+	}
 	x.tail = nil
 	if x.end == 0 {
 		if done, err := x.header(&p); done || err != nil {
@@ -84,7 +98,11 @@ func (x *index) scan(f vfs.File, size int64, bodies bool) error {
 		rec, n, err := p.record(x.end, bodies)
 		switch {
 		case err == nil:
-			err = x.take(rec, n)
+			if rec.Type == TypeSegment {
+				n, err = x.takeSegment(rec, n, size, bodies)
+			} else {
+				err = x.take(rec, n)
+			}
 		case n > 0 && errors.Is(err, ErrCorrupt): // only the body: the next record is where it should be
 			x.open = false
 		}
@@ -178,6 +196,14 @@ func (x *index) take(rec Record, n int64) error {
 		x.over()
 		x.gaps = append(x.gaps, g)
 		x.pending += g.Ticks
+	case TypeEvent:
+		e, err := parseEvent(rec)
+		if err != nil {
+			return err
+		}
+		x.events = append(x.events, e)
+	case TypeDict:
+		return x.takeDict(rec, n)
 	case TypeEnd:
 		if _, err := parseEnd(rec); err != nil {
 			return err
@@ -245,31 +271,78 @@ func (x *index) takeTick(rec Record, n int64) error {
 		return fmt.Errorf("%w: tick that needs one that is missing", ErrCorrupt)
 	}
 	if t.key {
-		if n := len(x.stretches); n > 0 {
-			x.stretches[n-1].before(t.wall)
-		}
-		for i := len(x.stretches) - 1; i >= 0 && x.stretches[i].hideFrom(t.wall); i-- {
-		}
-		x.stretches = append(x.stretches, located{off: x.end, chain: c,
-			stretch: stretch{first: t.wall, hide: math.MaxInt64}})
+		x.begin(located{off: x.end, chain: c, stretch: stretch{first: t.wall, hide: math.MaxInt64}})
 	}
 	s := &x.stretches[len(x.stretches)-1]
 	s.last, s.interval, s.end = t.wall, t.interval, x.end+n
 	s.ticks++
 	x.before, x.open = t, true
-	x.count(c, &t)
+	x.count(c, t.seq, t.seq, 1, t.missed)
 	return nil
 }
 
-// count adds a tick to the totals.
-func (x *index) count(c *chain, t *tickFront) {
-	hole := uint64(0)
-	if c.run.ID == x.lastRun && x.ticks > 0 && t.seq > x.lastSeq {
-		hole = t.seq - x.lastSeq - 1
+// begin begins a stretch.
+func (x *index) begin(l located) {
+	if n := len(x.stretches); n > 0 {
+		x.stretches[n-1].before(l.first)
 	}
-	x.ticks++
-	x.missed += t.missed + max(hole, x.pending)
-	x.pending, x.lastRun, x.lastSeq = 0, c.run.ID, t.seq
+	for i := len(x.stretches) - 1; i >= 0 && x.stretches[i].hideFrom(l.first); i-- {
+	}
+	x.stretches = append(x.stretches, l)
+}
+
+// count adds ticks to the totals.
+func (x *index) count(c *chain, first, last, ticks, missed uint64) {
+	hole := uint64(0)
+	if c.run.ID == x.lastRun && x.ticks > 0 && first > x.lastSeq {
+		hole = first - x.lastSeq - 1
+	}
+	if last-first >= ticks {
+		missed += last - first - ticks + 1
+	}
+	x.ticks += ticks
+	x.missed += missed + max(hole, x.pending)
+	x.pending, x.lastRun, x.lastSeq = 0, c.run.ID, last
+}
+
+func (x *index) takeDict(rec Record, n int64) error {
+	f, err := parseDict(rec)
+	if err != nil {
+		return err
+	}
+	if x.dicts == nil {
+		x.dicts = map[metric.Hash]*dictAt{}
+	}
+	if x.dicts[f.hash] == nil {
+		x.dicts[f.hash] = &dictAt{dictFront: f, off: x.end, size: n}
+	}
+	return nil
+}
+
+// takeSegment takes in a segment whose directory's record has n bytes, and
+// returns how many are to be passed over. The blocks are left to be read when
+// they are wanted, unless they are to be checked.
+func (x *index) takeSegment(rec Record, n, size int64, bodies bool) (int64, error) {
+	f, err := parseSegment(rec)
+	if err != nil {
+		return n, err
+	}
+	x.closed, x.open = false, false
+	c := x.present(f.chain)
+	if c == nil {
+		return n, fmt.Errorf("%w: segment of a chain whose beginning is missing", ErrCorrupt)
+	}
+	if int64(f.follow) > size-x.end-n {
+		return n, ErrTruncated
+	}
+	x.begin(located{off: x.end, end: x.end + n, blocks: x.end + n, interval: int64(f.interval), chain: c, segment: &f,
+		stretch: stretch{first: f.first, last: f.last, ticks: f.ticks, hide: math.MaxInt64}})
+	x.count(c, f.seq, f.lastSeq, f.ticks, f.missed)
+	x.series = max(x.series, int(f.series))
+	if bodies {
+		return n, nil
+	}
+	return n + int64(f.follow), nil
 }
 
 // RunInfo is one run record of a recording.
@@ -291,12 +364,13 @@ type Info struct {
 	Bytes    int64
 	Closed   bool // it was closed and not cut off
 	Gaps     []Gap
+	Events   []Event
 	Damage   []Damage // what could not be read; the last may be a torn end
 }
 
 func (x *index) info() Info {
 	i := Info{Ticks: x.ticks, Missed: x.missed + x.pending, Series: x.series, Bytes: x.end, Closed: x.closed,
-		Gaps: append([]Gap(nil), x.gaps...), Damage: append([]Damage(nil), x.damage...)}
+		Gaps: append([]Gap(nil), x.gaps...), Events: append([]Event(nil), x.events...), Damage: append([]Damage(nil), x.damage...)}
 	for _, c := range x.chains {
 		if n := len(i.Runs); n == 0 || i.Runs[n-1].Run != c.run {
 			i.Runs = append(i.Runs, RunInfo{c.run, c.meta, c.interval})
@@ -328,13 +402,17 @@ func (x *index) bounds() (first, last int64) {
 type pages struct {
 	f    vfs.File
 	size int64
+	step int // bytes to read at once, at least; 0: a lot
 	buf  []byte
 	off  int64 // of buf in the file
 }
 
 // at returns the n bytes at off, which lie within the file.
 func (p *pages) at(off int64, n int) ([]byte, error) {
-	const page = 256 << 10
+	page := p.step
+	if page == 0 {
+		page = 256 << 10
+	}
 	if off >= p.off && off+int64(n) <= p.off+int64(len(p.buf)) {
 		return p.buf[off-p.off:][:n], nil
 	}
@@ -396,7 +474,7 @@ func (p *pages) resync(off int64) (int64, bool) {
 			return 0, false
 		}
 		front, body := sizes(b)
-		if b[0] == 0 || Type(b[0]) > TypeEnd || body > maxBody || off+recordHead+int64(front)+int64(body) > p.size {
+		if b[0] == 0 || Type(b[0]) > lastType || body > maxBody || off+recordHead+int64(front)+int64(body) > p.size {
 			continue
 		}
 		budget -= int64(front)

@@ -201,3 +201,21 @@ func frontRecord(dst []byte, typ Type, flags byte, front func([]byte) []byte) []
 	finishRecord(dst, at, len(dst), typ, flags)
 	return dst
 }
+
+// Event is a line of text with a time: something that happened and that the
+// metrics do not say.
+type Event struct {
+	Time int64  // Unix nanoseconds
+	Text string // one line
+}
+
+func (e *Event) append(b []byte) []byte {
+	return appendString(binary.LittleEndian.AppendUint64(b, uint64(e.Time)), e.Text)
+}
+
+func parseEvent(rec Record) (Event, error) {
+	c := cursor{b: rec.front}
+	e := Event{Time: int64(c.u64())}
+	e.Text = c.string()
+	return e, finished(&c, rec)
+}

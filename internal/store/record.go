@@ -15,13 +15,19 @@ type Type uint8
 
 // The types of record. docs/format.md says what each holds.
 const (
-	TypeRun    Type = 1 // begins a chain: which agent, and how it records
-	TypeSchema Type = 2 // a schema and its number in the chain
-	TypeTick   Type = 3 // one snapshot
-	TypeGap    Type = 4 // ticks that are known to be missing, and why
-	TypeEvent  Type = 5 // a line of text with a time; not written yet
-	TypeEnd    Type = 6 // the recording was closed
+	TypeRun     Type = 1 // begins a chain: which agent, and how it records
+	TypeSchema  Type = 2 // a schema and its number in the chain
+	TypeTick    Type = 3 // one snapshot
+	TypeGap     Type = 4 // ticks that are known to be missing, and why
+	TypeEvent   Type = 5 // a line of text with a time; not written yet
+	TypeEnd     Type = 6 // the recording was closed
+	TypeDict    Type = 7 // a schema that segments name by its hash
+	TypeSegment Type = 8 // ticks in columns: what they are, and where in the blocks
+	TypeBlock   Type = 9 // columns of the segment before it
 )
+
+// lastType is the last of them.
+const lastType = TypeBlock
 
 // Flags of a record.
 const (
@@ -92,13 +98,16 @@ func parseFront(b []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: checksum of a record's front", ErrCorrupt)
 	}
 	known := flagSkip
-	if r.Type == TypeTick {
+	switch r.Type {
+	case TypeTick:
 		known |= flagKey | flagZstd
+	case TypeDict, TypeSegment, TypeBlock:
+		known |= flagZstd
 	}
 	switch {
-	case r.Type > TypeEnd && r.flags&flagSkip == 0:
+	case r.Type > lastType && r.flags&flagSkip == 0:
 		return r, fmt.Errorf("%w: record type %d", ErrUnsupported, r.Type)
-	case r.Type <= TypeEnd && r.flags&^known != 0:
+	case r.Type <= lastType && r.flags&^known != 0:
 		return r, fmt.Errorf("%w: flags %#x of record type %d", ErrUnsupported, r.flags, r.Type)
 	}
 	return r, nil

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"rezolus/internal/metric"
 	"rezolus/internal/vfs"
@@ -102,9 +104,56 @@ func (r *Recording) within(from, to int64) []located {
 	return append([]located(nil), all[first:last]...)
 }
 
+// dict is the dictionary of a hash.
+func (r *Recording) dict(hash metric.Hash) (*metric.Schema, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.index.dicts[hash]
+	if d == nil {
+		return nil, fmt.Errorf("%w: dictionary %v is missing", ErrCorrupt, hash)
+	}
+	if d.parsed != nil {
+		return d.parsed, nil
+	}
+	p := pages{f: r.file, size: d.off + d.size}
+	rec, _, err := p.record(d.off, true)
+	if err != nil {
+		return nil, err
+	}
+	u := unpackers.Get().(*unpacker)
+	defer unpackers.Put(u)
+	b, err := u.body(rec.flags&flagZstd != 0, d.dictFront.size, rec.body)
+	if err == nil {
+		f := schemaFront{words: d.words, series: d.series, source: d.source}
+		d.parsed, err = parseSchema(f, b)
+	}
+	if err == nil && d.parsed.Hash != hash {
+		d.parsed, err = nil, fmt.Errorf("%w: dictionary %v is another", ErrCorrupt, hash)
+	}
+	return d.parsed, err
+}
+
+// segment is a stretch in columns.
+func (r *Recording) segment(l *located) *segmentAt {
+	return &segmentAt{front: *l.segment, dict: r.dict,
+		body: func() (Record, error) {
+			p := pages{f: r.file, size: l.end}
+			rec, _, err := p.record(l.off, true)
+			return rec, err
+		},
+		read: func(k *segmentBlock, buf []byte) (Record, []byte, error) {
+			p := pages{f: r.file, size: l.blocks + k.off + k.bytes, buf: buf[:0]}
+			rec, _, err := p.record(l.blocks+k.off, true)
+			return rec, p.buf, err
+		}}
+}
+
 // schemas returns the schemas of the chain that were in force within a
 // stretch, read as far as they can be.
 func (r *Recording) schemas(l *located) (out []*metric.Schema) {
+	if l.segment != nil {
+		return r.dictionaries(l)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range l.chain.schemas {
@@ -113,6 +162,31 @@ func (r *Recording) schemas(l *located) (out []*metric.Schema) {
 		}
 	}
 	return out
+}
+
+// dictionaries are the schemas of a segment.
+func (r *Recording) dictionaries(l *located) (out []*metric.Schema) {
+	d, err := r.segment(l).directory()
+	if err != nil {
+		r.hurt(l, err)
+		return nil
+	}
+	for i := range d.sources {
+		schema, err := r.dict(d.sources[i].dict)
+		if err != nil {
+			r.hurt(l, err)
+			continue
+		}
+		out = append(out, schema)
+	}
+	return out
+}
+
+// hurt remembers that a segment could not be read as a whole.
+func (r *Recording) hurt(l *located, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index.hurt(Damage{l.off, l.end - l.off, err})
 }
 
 // load makes sure that a schema is parsed, or known to be lost.
@@ -166,21 +240,36 @@ func (r *Recording) Series(from, to int64, yield func(*metric.Series) bool) erro
 	return nil
 }
 
-// Select implements query.Reader. Ticks that turn out to be damaged are
-// left out and appear in Info.
+// Select implements query.Reader. What turns out to be damaged is left out
+// and appears in Info. Segments are decoded on all processors.
 func (r *Recording) Select(ctx context.Context, from, to int64, want func(*metric.Series) bool) ([]metric.Column, error) {
 	stretches, ticks := r.within(from, to), 0
 	for i := range stretches {
 		ticks += int(stretches[i].ticks)
 	}
 	s := newSelection(ticks, from, to, want)
+	parts := r.decode(ctx, s, stretches)
 	p := pages{f: r.file}
-	for _, l := range stretches {
+	for i := range stretches {
+		l := &stretches[i]
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("select from %s: %w", r.path, err)
 		}
-		if l.shows(from, to) {
-			if err := r.walk(s, &p, &l); err != nil {
+		if parts[i] != nil {
+			var part part
+			select {
+			case part = <-parts[i]:
+			case <-ctx.Done():
+				return nil, fmt.Errorf("select from %s: %w", r.path, ctx.Err())
+			}
+			if part.err != nil && !damaged(part.err) {
+				return nil, fmt.Errorf("select from %s: %w", r.path, part.err)
+			} else if part.err != nil {
+				r.hurt(l, part.err)
+			}
+			s.part(&part)
+		} else if l.shows(from, to) {
+			if err := r.walk(s, &p, l); err != nil {
 				return nil, fmt.Errorf("select from %s: %w", r.path, err)
 			}
 		}
@@ -189,6 +278,29 @@ func (r *Recording) Select(ctx context.Context, from, to int64, want func(*metri
 		}
 	}
 	return s.result(), nil
+}
+
+// decode begins to decode the segments of the stretches, in order. A part
+// comes for each of them.
+func (r *Recording) decode(ctx context.Context, s *selection, stretches []located) []chan part {
+	parts := make([]chan part, len(stretches))
+	var work []int
+	for i := range stretches {
+		if stretches[i].segment != nil && stretches[i].shows(s.from, s.to) {
+			parts[i] = make(chan part, 1)
+			work = append(work, i)
+		}
+	}
+	var next atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), len(work)) {
+		go func() {
+			for n := next.Add(1); n <= int64(len(work)) && ctx.Err() == nil; n = next.Add(1) {
+				l := &stretches[work[n-1]]
+				parts[work[n-1]] <- r.segment(l).decode(s.from, min(s.to, l.hide-1), s.wanted)
+			}
+		}()
+	}
+	return parts
 }
 
 // walk gives a stretch's ticks to a selection, up to the first that is
@@ -203,7 +315,7 @@ func (r *Recording) walk(s *selection, p *pages, l *located) error {
 		if err == nil {
 			done, err = s.record(rec, l.hide, find)
 		}
-		if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrTruncated) {
+		if damaged(err) {
 			r.mu.Lock()
 			r.index.hurt(Damage{at, l.end - at, err})
 			r.mu.Unlock()
@@ -216,3 +328,6 @@ func (r *Recording) walk(s *selection, p *pages, l *located) error {
 	}
 	return nil
 }
+
+// damaged reports whether the bytes are to blame, and not the disk.
+func damaged(err error) bool { return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrTruncated) }

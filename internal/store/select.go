@@ -5,8 +5,9 @@ package store
 import (
 	"fmt"
 	"maps"
-	"math"
+	"slices"
 	"strings"
+	"sync"
 
 	"rezolus/internal/metric"
 )
@@ -58,13 +59,31 @@ type lookup func(number uint64) *metric.Schema
 type selection struct {
 	from, to int64
 	want     func(*metric.Series) bool
-	columns  map[string]*column
 	chain    uint32
 	hint     int                // ticks to come, as far as is known
 	picked   map[uint64]*picked // by schema number within the chain
-	current  map[string]*picked // by source: its last frame's
+	lines    map[string]*timeline
 	round    int
 	unpack   unpacker
+
+	mu      sync.Mutex // segments are decoded ahead, several at once
+	columns map[string]*column
+	wants   map[*metric.Schema][]wanted
+}
+
+// wanted is a series of a schema that is wanted: its number there, and the
+// column it belongs to.
+type wanted struct {
+	number int
+	series *metric.Series
+	col    *column
+}
+
+// timeline is the frames of a source. Columns of the source share its times.
+type timeline struct {
+	times []int64
+	live  []*column // what the last frame had of what is wanted
+	rows  *picked   // where that frame was a row
 }
 
 // picked is what is wanted of one schema.
@@ -87,7 +106,7 @@ type pick struct {
 
 func newSelection(hint int, from, to int64, want func(*metric.Series) bool) *selection {
 	return &selection{hint: hint, from: from, to: to, want: want, columns: map[string]*column{},
-		picked: map[uint64]*picked{}, current: map[string]*picked{}}
+		picked: map[uint64]*picked{}, lines: map[string]*timeline{}, wants: map[*metric.Schema][]wanted{}}
 }
 
 // begin says that the stretch that follows is part of the given chain.
@@ -115,7 +134,7 @@ func (s *selection) record(rec Record, hide int64, find lookup) (done bool, err 
 }
 
 func (s *selection) tick(t *tickFront, body []byte, find lookup) error {
-	body, err := s.unpack.body(t, body)
+	body, err := s.unpack.tick(t, body)
 	if err != nil {
 		return err
 	}
@@ -158,6 +177,21 @@ func (s *selection) pick(schema *metric.Schema) *picked {
 	// A schema takes the place of the one its source had.
 	maps.DeleteFunc(s.picked, func(_ uint64, old *picked) bool { return old.source == schema.Source })
 	p := &picked{source: schema.Source, words: schema.Words}
+	for _, w := range s.wanted(schema) {
+		p.picks = append(p.picks, pick{off: w.series.Off, start: w.series.Start,
+			words: make([]uint64, w.series.Desc.Words()), all: true, col: w.col})
+	}
+	return p
+}
+
+// wanted finds the wanted series of a schema, and gives each its column.
+func (s *selection) wanted(schema *metric.Schema) []wanted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if all, ok := s.wants[schema]; ok {
+		return all
+	}
+	var all []wanted
 	for i := range schema.Series {
 		e := &schema.Series[i]
 		if !s.want(e) {
@@ -169,9 +203,20 @@ func (s *selection) pick(schema *metric.Schema) *picked {
 			col = &column{Column: metric.Column{Desc: e.Desc, Labels: e.Values}}
 			s.columns[id] = col
 		}
-		p.picks = append(p.picks, pick{off: e.Off, start: e.Start, words: make([]uint64, e.Desc.Words()), all: true, col: col})
+		all = append(all, wanted{i, e, col})
 	}
-	return p
+	s.wants[schema] = all
+	return all
+}
+
+// line is the timeline of a source.
+func (s *selection) line(source string) *timeline {
+	l := s.lines[source]
+	if l == nil {
+		l = &timeline{}
+		s.lines[source] = l
+	}
+	return l
 }
 
 // identity is name and labels, and what must agree for two series to share
@@ -214,121 +259,115 @@ func (p *picked) take(tokens []byte) error {
 // emit gives the present words to the columns, and ends those that the
 // source's last frame had and this one has not.
 func (s *selection) emit(p *picked, wall int64) {
-	if old := s.current[p.source]; old != p {
+	l := s.line(p.source)
+	if n := len(l.times); n > 0 && wall <= l.times[n-1] {
+		for i := range p.picks {
+			p.picks[i].all = true
+		}
+		return
+	}
+	if l.times == nil {
+		l.times = make([]int64, 0, min(s.hint, 4096))
+	}
+	l.times = append(l.times, wall)
+	if l.rows != p {
 		s.round++
 		for i := range p.picks {
 			p.picks[i].col.round = s.round
 			p.picks[i].all = true
 		}
-		if old != nil {
-			for i := range old.picks {
-				if col := old.picks[i].col; col.round != s.round {
-					col.end(wall, s.to)
+		s.endOthers(l, wall)
+		for i := range p.picks {
+			l.live = append(l.live, p.picks[i].col)
+		}
+		l.rows = p
+	}
+	for i := range p.picks {
+		p.picks[i].col.add(l, &p.picks[i], min(s.hint, 4096))
+	}
+}
+
+// endOthers ends what was live on a timeline and is not of this round.
+func (s *selection) endOthers(l *timeline, wall int64) {
+	for _, col := range l.live {
+		if col.round != s.round {
+			col.end(wall, s.to)
+		}
+	}
+	l.live = l.live[:0]
+}
+
+// part gives a decoded segment to the columns.
+func (s *selection) part(p *part) {
+	for i := range p.sources {
+		src := &p.sources[i]
+		l := s.line(src.name)
+		if n := len(l.times); n > 0 && src.times[0] <= l.times[n-1] {
+			continue // hidden, or not made by a writer
+		}
+		l.rows = nil
+		if len(src.lives) == 0 {
+			s.round++
+			s.endOthers(l, src.times[0])
+			continue
+		}
+		at := len(l.times)
+		l.times = append(l.times, src.times...)
+		for _, frame := range src.changes() {
+			s.round++
+			for j := range src.lives {
+				if src.lives[j].from <= frame && src.lives[j].until > frame {
+					src.lives[j].col.round = s.round
+				}
+			}
+			s.endOthers(l, src.times[frame])
+			for j := range src.lives {
+				life := &src.lives[j]
+				if life.from == frame && !life.lost {
+					life.col.extend(l, at+frame, life)
+				}
+				if life.from <= frame && life.until > frame {
+					l.live = append(l.live, life.col)
 				}
 			}
 		}
-		s.current[p.source] = p
 	}
-	for i := range p.picks {
-		p.picks[i].col.add(wall, &p.picks[i], min(s.hint, 4096))
+}
+
+// changes are the frames at which other lives are there than before, and the
+// first.
+func (p *partSource) changes() []int {
+	all := []int{0}
+	for i := range p.lives {
+		if f := p.lives[i].from; f > 0 {
+			all = append(all, f)
+		}
+		if f := p.lives[i].until; f < len(p.times) {
+			all = append(all, f)
+		}
 	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // over ends every series that is still there.
 func (s *selection) over(at int64) {
-	for _, c := range s.columns {
-		c.end(at, s.to)
+	for _, l := range s.lines {
+		for _, col := range l.live {
+			col.end(at, s.to)
+		}
+		l.live, l.rows = l.live[:0], nil
 	}
-	clear(s.current)
 }
 
 // result is the columns that have a sample.
 func (s *selection) result() []metric.Column {
 	out := make([]metric.Column, 0, len(s.columns))
+	starts := sharedStarts{}
 	for _, c := range s.columns {
-		if len(c.Time) > 0 {
-			out = append(out, c.Column)
+		if c.n > 0 {
+			out = append(out, c.finish(starts))
 		}
 	}
 	return out
-}
-
-// column is a column being built.
-type column struct {
-	metric.Column
-	live  bool     // the last sample is not followed by an end
-	last  []uint64 // the buckets of the last sample
-	round int
-}
-
-// add appends a sample. Frames between two samples that were decoded and not
-// added leave words changed that are not dirty; pick.all says so.
-func (c *column) add(wall int64, p *pick, hint int) {
-	if n := len(c.Time); n > 0 && wall <= c.Time[n-1] {
-		p.all = true
-		return
-	}
-	if n := len(c.Gone); n > 0 && c.Gone[n-1] >= wall {
-		// An end that was reckoned from the interval, and came out too late.
-		if c.Gone[n-1] = wall - 1; c.Time[len(c.Time)-1] >= wall-1 {
-			c.Gone = c.Gone[:n-1]
-		}
-	}
-	c.live = true
-	if c.Time == nil {
-		c.Time, c.Start = make([]int64, 0, hint), make([]int64, 0, hint)
-	}
-	c.Time = append(c.Time, wall)
-	c.Start = append(c.Start, p.start)
-	if c.Desc.Kind != metric.Histogram {
-		if c.Word == nil {
-			c.Word = make([]uint64, 0, hint)
-		}
-		c.Word = append(c.Word, p.words[0])
-		return
-	}
-	if c.last == nil {
-		c.last = make([]uint64, len(p.words))
-	}
-	if p.all {
-		for i := range p.words {
-			c.step(p, int32(i))
-		}
-	} else {
-		for _, i := range p.dirty {
-			c.step(p, i)
-		}
-	}
-	p.all = false
-	c.End = append(c.End, len(c.Step))
-}
-
-func (c *column) step(p *pick, i int32) {
-	if add := p.words[i] - c.last[i]; add != 0 {
-		c.Step = append(c.Step, metric.Step{Bucket: i, Add: int64(add)})
-		c.last[i] = p.words[i]
-	}
-}
-
-// end says that the series was found to have ended, if it was there.
-func (c *column) end(at, to int64) {
-	if !c.live {
-		return
-	}
-	c.live = false
-	if last := c.Time[len(c.Time)-1]; at <= last {
-		at = last + 1
-	}
-	if at <= to {
-		c.Gone = append(c.Gone, at)
-	}
-}
-
-// afterLast is when the tick after t would have been: there a series ends
-// that nothing follows.
-func afterLast(wall, interval int64) int64 {
-	if interval <= 0 || wall > math.MaxInt64-interval {
-		return wall
-	}
-	return wall + interval
 }

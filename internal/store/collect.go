@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"slices"
+
+	"rezolus/internal/metric"
+)
+
+// Limits of a segment. A writer cuts before them; a reader refuses more.
+const (
+	maxTicks   = 1<<16 - 1
+	maxChanges = 1 << 22
+	maxCells   = 1 << 27 // ticks times series
+)
+
+// sealChanges is the number of changed words at which a segment is sealed.
+// docs/journal/2026-11-21-sealed-segments.md has the measurement.
+const sealChanges = 1 << 18
+
+// collector turns ticks, which are differences between rows, into columns:
+// for each word, when it changed and by how much. It holds one segment, and
+// what the words are at its end; memory follows the changes and not the
+// words times the ticks.
+type collector struct {
+	limit   int // changes that make it full
+	rows    []tickFront
+	sources []*collected // in the order of a tick's frames
+	words   int          // of all lives
+	init    []uint64     // what each of them was at first
+	now     []uint64     // and is now
+	word    []uint32     // one element a change: which word
+	at      []uint16     // the frame, counted from the life's first
+	by      []uint64     // the difference
+	tmp     []uint64
+}
+
+// collected is one source of a segment.
+type collected struct {
+	name   string
+	schema *metric.Schema // of its last frame
+	wordOf []uint32       // where the words of that schema are
+	dirty  bool           // the next frame's differences are from zero
+	frames []frameRow
+	uses   []schemaUse
+	lives  []life
+	descs  map[string]*metric.Desc
+	round  int // schemas so far
+}
+
+// frameRow is a frame without its words.
+type frameRow struct {
+	row        uint16 // of the tick
+	begin, end int64
+	lost       uint64
+}
+
+// schemaUse says that the frames from first on have these lives, in this
+// order, until the next use.
+type schemaUse struct {
+	first int
+	lives []int32
+}
+
+// life is a series as long as it is in every frame of its source.
+type life struct {
+	series metric.Series
+	base   uint32 // its first word
+	first  int    // frame of the source
+	round  int    // of the last schema that has it
+}
+
+// full reports whether the next tick belongs into another segment.
+func (c *collector) full() bool {
+	series := 0
+	for _, s := range c.sources {
+		series += len(s.lives)
+	}
+	return len(c.word) >= c.limit || len(c.rows) >= maxTicks || len(c.rows)*series >= maxCells-series
+}
+
+// source is the collected source of a name.
+func (c *collector) source(name string) (int, *collected) {
+	i := slices.IndexFunc(c.sources, func(s *collected) bool { return s.name == name })
+	if i < 0 {
+		return i, nil
+	}
+	return i, c.sources[i]
+}
+
+// forget starts over: nothing is known of any word.
+func (c *collector) forget() {
+	*c = collector{limit: c.limit, rows: c.rows[:0], init: c.init[:0], now: c.now[:0],
+		word: c.word[:0], at: c.at[:0], by: c.by[:0], tmp: c.tmp}
+}
+
+// next begins another segment where this one ended.
+func (c *collector) next() {
+	was := slices.Clone(c.now)
+	sources := c.sources
+	c.forget()
+	for _, s := range sources {
+		n := &collected{name: s.name, dirty: s.dirty, descs: map[string]*metric.Desc{}}
+		for _, i := range s.uses[len(s.uses)-1].lives {
+			c.live(n, &s.lives[i].series, was[s.lives[i].base:])
+		}
+		n.use(s.schema, 0, nil)
+		c.sources = append(c.sources, n)
+	}
+}
+
+// live adds a life with the given words to a source.
+func (c *collector) live(s *collected, e *metric.Series, words []uint64) {
+	s.lives = append(s.lives, life{series: *e, base: uint32(c.words), first: len(s.frames)})
+	s.descs[e.Desc.Name] = e.Desc
+	n := e.Desc.Words()
+	c.words += n
+	if words == nil {
+		c.init = append(c.init, make([]uint64, n)...)
+		c.now = append(c.now, make([]uint64, n)...)
+		return
+	}
+	c.init = append(c.init, words[:n]...)
+	c.now = append(c.now, words[:n]...)
+}
+
+// use puts a schema in force, whose series are the given lives; nil means
+// all there are.
+func (s *collected) use(schema *metric.Schema, first int, lives []int32) {
+	if lives == nil {
+		for i := range s.lives {
+			lives = append(lives, int32(i))
+		}
+	}
+	s.schema, s.wordOf = schema, make([]uint32, 0, schema.Words)
+	for _, i := range lives {
+		for j := range s.lives[i].series.Desc.Words() {
+			s.wordOf = append(s.wordOf, s.lives[i].base+uint32(j))
+		}
+	}
+	if n := len(s.uses); n > 0 && s.uses[n-1].first == first {
+		s.uses = s.uses[:n-1]
+	}
+	s.uses = append(s.uses, schemaUse{first, lives})
+}
+
+// fits reports whether a schema may stand in this segment together with those
+// the source had: a metric has one description.
+func (s *collected) fits(schema *metric.Schema) bool {
+	var last *metric.Desc
+	for i := range schema.Series {
+		if d := schema.Series[i].Desc; d != last {
+			last = d
+			if known := s.descs[d.Name]; known != nil && !sameDesc(known, d) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func sameDesc(a, b *metric.Desc) bool {
+	return a == b || a.Name == b.Name && a.Help == b.Help && a.Unit == b.Unit && a.Kind == b.Kind &&
+		a.Float == b.Float && a.Power == b.Power && a.Sampler == b.Sampler && slices.Equal(a.Keys, b.Keys)
+}
+
+// change puts a schema in force. Series that go on keep their life.
+func (c *collector) change(s *collected, schema *metric.Schema) {
+	s.round++
+	var old []int32
+	if len(s.uses) > 0 {
+		old = s.uses[len(s.uses)-1].lives
+	}
+	lives := make([]int32, 0, len(schema.Series))
+	var byID map[string]int
+	at := 0
+	for i := range schema.Series {
+		e := schema.Series[i]
+		if known := s.descs[e.Desc.Name]; known != nil {
+			e.Desc = known
+		}
+		if at >= len(old) || !s.goesOn(old[at], &e) { // most go on, and in the same order
+			if byID == nil {
+				byID = map[string]int{}
+				for j, l := range old {
+					byID[identity(&s.lives[l].series)] = j
+				}
+			}
+			if j, ok := byID[identity(&e)]; ok {
+				at = j
+			}
+		}
+		if at < len(old) && s.goesOn(old[at], &e) {
+			s.lives[old[at]].round = s.round
+			lives = append(lives, old[at])
+			at++
+			continue
+		}
+		lives = append(lives, int32(len(s.lives)))
+		c.live(s, &e, nil)
+	}
+	s.use(schema, len(s.frames), lives)
+	s.dirty = true
+}
+
+// goesOn reports whether a life goes on as the series e.
+func (s *collected) goesOn(l int32, e *metric.Series) bool {
+	a := &s.lives[l]
+	return a.round != s.round && a.series.Desc == e.Desc && a.series.Start == e.Start && slices.Equal(a.series.Values, e.Values)
+}
+
+// frame takes in a frame of a source: into the segment as part of the last
+// row if keep is set, else only to know the words.
+func (c *collector) frame(s *collected, f *frameFront, keep bool) error {
+	fresh := len(s.frames) == 0 // the words are what they are at first
+	at := len(s.frames)
+	if s.dirty {
+		if err := c.plain(s, f.words, at, keep && !fresh); err != nil {
+			return err
+		}
+	} else {
+		err := eachDelta(f.words, s.schema.Words, func(i int, d uint64) bool {
+			w := s.wordOf[i]
+			c.now[w] += d
+			if keep && !fresh {
+				c.changed(w, at, d)
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	s.dirty = false
+	if !keep {
+		return nil
+	}
+	if fresh {
+		for _, w := range s.wordOf {
+			c.init[w] = c.now[w]
+		}
+	}
+	s.frames = append(s.frames, frameRow{uint16(len(c.rows) - 1), f.begin, f.end, f.lost})
+	return nil
+}
+
+func (c *collector) changed(word uint32, at int, by uint64) {
+	c.word = append(c.word, word)
+	c.at = append(c.at, uint16(at))
+	c.by = append(c.by, by)
+}
+
+// plain takes in a frame whose differences are from zero. Series that are in
+// a frame for the first time have no step, but what they are at first.
+func (c *collector) plain(s *collected, tokens []byte, at int, keep bool) error {
+	c.tmp = slices.Grow(c.tmp[:0], s.schema.Words)[:s.schema.Words]
+	clear(c.tmp)
+	if err := addDeltas(tokens, c.tmp); err != nil {
+		return err
+	}
+	uses := s.uses[len(s.uses)-1]
+	n := 0
+	for _, l := range uses.lives {
+		e := &s.lives[l]
+		born := e.first == at
+		for i := range e.series.Desc.Words() {
+			w := e.base + uint32(i)
+			v := c.tmp[n]
+			n++
+			if v == c.now[w] {
+				continue
+			}
+			if born {
+				c.init[w] = v
+			} else if keep {
+				c.changed(w, at, v-c.now[w])
+			}
+			c.now[w] = v
+		}
+	}
+	return nil
+}
+
+// tick takes in the frames of a tick, with the schema of each. Those that do
+// not fit into the segment make it fail with errCut before anything is
+// taken: a new one must be begun.
+func (c *collector) tick(t *tickFront, frames []frameFront, schemas []*metric.Schema, keep bool) error {
+	last := -1
+	for _, schema := range schemas {
+		j, s := c.source(schema.Source)
+		if s == nil {
+			j = last + 1
+			s = &collected{name: schema.Source, descs: map[string]*metric.Desc{}}
+			c.sources = slices.Insert(c.sources, j, s)
+			c.change(s, schema)
+		}
+		if j <= last || s.schema != schema && !s.fits(schema) {
+			return errCut
+		}
+		last = j
+	}
+	if t.key {
+		for _, s := range c.sources {
+			s.dirty = true
+		}
+	}
+	if keep {
+		c.rows = append(c.rows, *t)
+	}
+	for i := range frames {
+		_, s := c.source(schemas[i].Source)
+		if s.schema != schemas[i] {
+			c.change(s, schemas[i])
+		}
+		if err := c.frame(s, &frames[i], keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errCut says that a tick needs a segment of its own.
+var errCut = errors.New("the tick does not fit into the segment")
+
+// arrange makes the sources of a segment that has no ticks yet fit a tick.
+func (c *collector) arrange(schemas []*metric.Schema) {
+	sources := make([]*collected, 0, len(c.sources))
+	for _, schema := range schemas {
+		if _, s := c.source(schema.Source); s != nil && s.fits(schema) {
+			sources = append(sources, s)
+		}
+	}
+	for _, s := range c.sources {
+		if !slices.ContainsFunc(schemas, func(schema *metric.Schema) bool { return schema.Source == s.name }) {
+			sources = append(sources, s)
+		}
+	}
+	c.sources = sources
+}

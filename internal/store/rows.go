@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"slices"
+
+	"rezolus/internal/metric"
+)
+
+// maxSteps bounds what the columns of a segment may come to as rows.
+const maxSteps = 1 << 24
+
+// rowReader turns a segment back into the snapshots it was made of.
+type rowReader struct {
+	run     *metric.Run
+	ticks   [tickColumns][]uint64
+	sources []rowSource
+	now     []uint64 // every life's words
+	row     int      // the next
+	snap    metric.Snapshot
+
+	starts []uint32 // where the steps of each row begin
+	word   []uint32
+	by     []uint64
+}
+
+// rowSource is a source of a rowReader.
+type rowSource struct {
+	*segmentSource
+	dict       *metric.Schema
+	base       int // of its first life's words in now
+	windows    [3][]uint64
+	frame, use int // the next
+	schema     *metric.Schema
+	plain      bool // the schema is the dictionary
+	values     []uint64
+}
+
+// rows reads all of the segment. What cannot be read makes it fail as a
+// whole: rows are exact or not at all.
+func (g *segmentAt) rows(run *metric.Run) (*rowReader, error) {
+	r, err := newSegmentReader(g)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	out := &rowReader{run: run}
+	for i := range out.ticks {
+		if out.ticks[i], err = r.tickValues(i); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.open(blockWindows, 3*len(r.d.sources)); err != nil {
+		return nil, err
+	}
+	words := 0
+	for i := range r.d.sources {
+		s := rowSource{segmentSource: &r.d.sources[i], base: words}
+		for j := range s.windows {
+			if s.windows[j], err = readWord(r.columns[3*i+j], s.frames, nil); err != nil {
+				return nil, err
+			}
+		}
+		if s.dict, err = r.dictionary(s.segmentSource); err != nil {
+			return nil, err
+		}
+		if words += s.dict.Words; words > maxWords {
+			return nil, fmt.Errorf("%w: more than %d words", ErrCorrupt, maxWords)
+		}
+		out.sources = append(out.sources, s)
+	}
+	out.now = make([]uint64, words)
+	return out, out.load(r)
+}
+
+// load reads the columns and puts their steps into the order of rows.
+func (r *rowReader) load(in *segmentReader) error {
+	var rows []uint16
+	var word []uint32
+	var by []uint64
+	r.starts = make([]uint32, in.d.ticks+1)
+	step := func(row, w int, d uint64) {
+		rows, word, by = append(rows, uint16(row)), append(word, uint32(w)), append(by, d)
+		r.starts[row+1]++
+	}
+	var values []uint64
+	for i := range r.sources {
+		s := &r.sources[i]
+		from, until := s.spans()
+		for j := range s.dict.Series {
+			e := &s.dict.Series[j]
+			b, err := in.column(s.column + j)
+			if err != nil {
+				return err
+			}
+			base, first, n := s.base+e.Off, from[j], until[j]-from[j]
+			if e.Desc.Kind == metric.Histogram {
+				err = readBuckets(b, e.Desc.Words(), n, func(index, i int, d uint64) { step(s.segmentSource.row(first+i), base+index, d) })
+			} else if values, err = readWord(b, n, values[:0]); err == nil {
+				before := uint64(0)
+				for i, v := range values {
+					if v != before {
+						step(s.segmentSource.row(first+i), base, v-before)
+						before = v
+					}
+				}
+			}
+			if err == nil && len(rows) > maxSteps {
+				err = fmt.Errorf("%w: more than %d steps in a segment", ErrCorrupt, maxSteps)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for i := range in.d.ticks {
+		r.starts[i+1] += r.starts[i]
+	}
+	next := slices.Clone(r.starts)
+	r.word, r.by = make([]uint32, len(word)), make([]uint64, len(by))
+	for i, row := range rows {
+		j := next[row]
+		r.word[j], r.by[j] = word[i], by[i]
+		next[row]++
+	}
+	return nil
+}
+
+// next is the next tick, valid until the call after; nil at the end.
+func (r *rowReader) next() (*metric.Snapshot, error) {
+	if r.row >= len(r.ticks[tickWall]) {
+		return nil, nil
+	}
+	for i := r.starts[r.row]; i < r.starts[r.row+1]; i++ {
+		r.now[r.word[i]] += r.by[i]
+	}
+	frames := r.snap.Frames[:0]
+	end := int64(r.ticks[tickMono][r.row])
+	for i := range r.sources {
+		s := &r.sources[i]
+		if s.frame >= s.frames || s.segmentSource.row(s.frame) != r.row {
+			continue
+		}
+		f, err := s.next(r.now, end)
+		if err != nil {
+			return nil, err
+		}
+		end = f.End
+		frames = append(frames, f)
+	}
+	r.snap = metric.Snapshot{Run: r.run, Seq: r.ticks[tickSeq][r.row], Wall: int64(r.ticks[tickWall][r.row]),
+		Mono: int64(r.ticks[tickMono][r.row]), Interval: int64(r.ticks[tickInterval][r.row]),
+		Missed: r.ticks[tickMissed][r.row], Frames: frames}
+	r.row++
+	return &r.snap, nil
+}
+
+// next is the source's next frame. end is where the frame before it ended.
+func (s *rowSource) next(now []uint64, end int64) (metric.Frame, error) {
+	if s.use < len(s.uses) && s.uses[s.use].first == s.frame {
+		if err := s.change(s.uses[s.use].lives); err != nil {
+			return metric.Frame{}, err
+		}
+		s.use++
+	}
+	f := metric.Frame{Schema: s.schema, Values: now[s.base:][:s.dict.Words]}
+	f.Begin = end + int64(unzigzag(s.windows[0][s.frame]))
+	f.End = f.Begin + int64(unzigzag(s.windows[1][s.frame]))
+	f.Lost = s.windows[2][s.frame]
+	if !s.plain {
+		s.values = s.values[:0]
+		for _, l := range s.uses[s.use-1].lives {
+			e := &s.dict.Series[l]
+			s.values = append(s.values, now[s.base+e.Off:][:e.Desc.Words()]...)
+		}
+		f.Values = s.values
+	}
+	s.frame++
+	return f, nil
+}
+
+// change makes the schema of a use.
+func (s *rowSource) change(lives []int32) error {
+	s.plain = len(lives) == s.series
+	for i, l := range lives {
+		s.plain = s.plain && int(l) == i
+	}
+	if s.plain {
+		s.schema = s.dict
+		return nil
+	}
+	series := make([]metric.Series, len(lives))
+	for i, l := range lives {
+		series[i] = s.dict.Series[l]
+	}
+	schema, err := metric.NewSchema(s.dict.Source, series)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	s.schema = schema
+	return nil
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"rezolus/internal/metric"
+)
+
+// sealed is a recording in rows as one in columns, in segments of at least so
+// many changes.
+func sealed(t testing.TB, rows []byte, changes int) []byte {
+	t.Helper()
+	out := appendHeader(nil)
+	s := newSealer(func(b []byte) error { out = append(out, b...); return nil })
+	s.c.limit = changes
+	for records := NewRecords(bytes.NewReader(rows)); ; {
+		rec, err := records.Next()
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = s.record(rec)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.flush(); err != nil {
+		t.Fatal(err)
+	}
+	return frontRecord(out, TypeEnd, flagSkip, s.total.append)
+}
+
+// anyRecording is what agents recorded through two lives, a gap and two steps
+// of the clock; over is when series ended.
+func anyRecording(t testing.TB, rt *rapid.T) (all []*metric.Snapshot, b []byte, over map[int]int64) {
+	w := newWorld(rapid.Uint64().Draw(rt, "seed"))
+	e := NewEncoder(EncoderOptions{KeyEvery: rapid.IntRange(1, 9).Draw(rt, "key every")})
+	over = map[int]int64{}
+	for part := range 4 {
+		switch part {
+		case 1:
+			over[len(all)-1] = w.wall + second
+			w.wall += 3600 * second
+			w.restart()
+		case 2:
+			over[len(all)-1] = w.wall + second
+			b = e.AppendGap(b, Gap{From: w.wall + second, To: w.wall + 9*second, Ticks: 9, Reason: "test"})
+			w.wall += 10 * second
+		case 3:
+			w.wall += 3600 * second
+		}
+		for range rapid.IntRange(1, 12).Draw(rt, "ticks") {
+			s := w.tick(t)
+			all = append(all, s)
+			var err error
+			if b, err = e.Append(b, s); err != nil {
+				rt.Fatal(err)
+			}
+		}
+	}
+	return all, b, over
+}
+
+func TestSealedIsWhatWasPut(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		all, rows, over := anyRecording(t, rt)
+		b := sealed(t, rows, rapid.SampledFrom([]int{0, 40, 1 << 20}).Draw(rt, "changes"))
+		over[len(all)-1] = all[len(all)-1].Wall + second // it is closed
+		r := open(t, b)
+		if info, want := r.Info(), open(t, rows).Info(); info.Ticks != want.Ticks || info.Missed != want.Missed || len(info.Damage) > 0 ||
+			len(info.Gaps) != 1 || len(info.Runs) != 2 || info.Interval != want.Interval || info.Series > 3*want.Series+3 {
+			rt.Fatalf("info %+v, want %+v", info, want)
+		}
+		from := all[rapid.IntRange(0, len(all)-1).Draw(rt, "from")].Wall
+		to := all[rapid.IntRange(0, len(all)-1).Draw(rt, "to")].Wall + rapid.Int64Range(0, 3*second).Draw(rt, "more")
+		if err := same(selected(t, r, from, to, everything), expect(all, over, from, to)); err != nil {
+			rt.Fatal(err)
+		}
+		wait := func(f []flat) (out []flat) {
+			for _, c := range f {
+				if strings.HasPrefix(c.id, "wait\x00") {
+					out = append(out, c)
+				}
+			}
+			return out
+		}
+		got := selected(t, r, math.MinInt64, to, func(s *metric.Series) bool { return s.Desc.Name == "wait" })
+		if err := same(got, wait(expect(all, over, math.MinInt64, to))); err != nil {
+			rt.Fatal(err)
+		}
+		ids := map[string]bool{}
+		if err := r.Series(from, to, func(s *metric.Series) bool { ids[identity(s)] = true; return true }); err != nil {
+			rt.Fatal(err)
+		}
+		for _, f := range expect(all, over, from, to) {
+			if !ids[f.id] {
+				rt.Fatalf("series %q is missing", f.id)
+			}
+		}
+		d := NewDecoder(bytes.NewReader(b))
+		for _, want := range all {
+			got, err := d.Next()
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if err := equalTicks(got, want); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		if _, err := d.Next(); err != io.EOF || !d.Closed() {
+			rt.Fatalf("after the last tick: %v, closed %v", err, d.Closed())
+		}
+	})
+}
