@@ -28,7 +28,7 @@ const DefaultPath = "/run/rezolus/external.sock"
 // Options of the source. What is zero takes the default that stands beside it.
 type Options struct {
 	Path  string // of the socket; DefaultPath
-	Group string // the group that may connect; the agent's own
+	Group string // name or number of the group that may connect; the agent's own
 	// TTL is how long a series lives after its last update; a minute.
 	TTL time.Duration
 	// Reserved tells the names of built-in metrics, which a client cannot

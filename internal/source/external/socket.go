@@ -76,11 +76,7 @@ func (s *Source) listen() error {
 // permit sets what the umask may have taken away, and the group.
 func (s *Source) permit() error {
 	if s.options.Group != "" {
-		g, err := user.LookupGroup(s.options.Group)
-		if err != nil {
-			return err
-		}
-		id, err := strconv.Atoi(g.Gid)
+		id, err := groupID(s.options.Group)
 		if err != nil {
 			return err
 		}
@@ -89,6 +85,18 @@ func (s *Source) permit() error {
 		}
 	}
 	return os.Chmod(s.options.Path, mode)
+}
+
+// groupID is the number of a group, by its name or by that number itself.
+func groupID(group string) (int, error) {
+	if id, err := strconv.Atoi(group); err == nil {
+		return id, nil
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(g.Gid)
 }
 
 // removeStale removes a socket that nobody listens on. Anything else at path

@@ -276,10 +276,10 @@ func TestTooManyClients(t *testing.T) {
 func TestRightsOfTheSocket(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
-	b := serve(t, Options{Group: "root"})
-	info, err := os.Stat(b.options.Path)
-	if err != nil || info.Mode() != os.ModeSocket|0o660 {
-		t.Errorf("%v, %v; want 0660", info.Mode(), err)
+	b := serve(t, Options{Group: "1009"})
+	var st unix.Stat_t
+	if err := unix.Stat(b.options.Path, &st); err != nil || st.Mode != unix.S_IFSOCK|0o660 || st.Gid != 1009 {
+		t.Errorf("mode %o of group %d, %v; want 0660 of 1009", st.Mode, st.Gid, err)
 	}
 	if _, err := New(Options{Path: filepath.Join(t.TempDir(), "s"), Group: "no such group"}); err == nil {
 		t.Error("a group that is not there is accepted")

@@ -71,11 +71,12 @@ func (p *text) settle() {
 }
 
 // members are the samples of a declared family, by what their names end in
-// more than the family's, that are not as the family itself.
+// more than the family's. A sum of observations falls when one is negative, so
+// that it is no counter.
 var members = map[string]map[string]kind{
 	"counter":        {"_total": counter, "_created": gauge},
-	"histogram":      {"_bucket": counter, "_count": counter, "_sum": counter, "_created": gauge},
-	"summary":        {"_count": counter, "_sum": counter, "_created": gauge},
+	"histogram":      {"_bucket": counter, "_count": counter, "_sum": gauge, "_created": gauge},
+	"summary":        {"_count": counter, "_sum": gauge, "_created": gauge},
 	"gaugehistogram": {"_bucket": gauge, "_gcount": gauge, "_gsum": gauge},
 	"info":           {"_info": gauge},
 }

@@ -249,7 +249,7 @@ func (t *table) create(name string, d declared, labels []pair) *series {
 
 // inSeconds tells counters of seconds, which have fractions sooner or later.
 func inSeconds(name string) bool {
-	return strings.HasSuffix(name, "_seconds") || strings.HasSuffix(name, "_seconds_total") || strings.HasSuffix(name, "_seconds_sum")
+	return strings.HasSuffix(name, "_seconds") || strings.HasSuffix(name, "_seconds_total")
 }
 
 // set takes a value, once a scrape.

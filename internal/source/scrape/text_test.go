@@ -140,8 +140,9 @@ func TestText(t *testing.T) {
 		"http_requests_total":                  {metric.Counter, false, ""},
 		"http_request_duration_seconds_bucket": {metric.Counter, false, ""},
 		"http_request_duration_seconds_count":  {metric.Counter, false, ""},
-		"http_request_duration_seconds_sum":    {metric.Gauge, true, "seconds"}, // it has fractions
+		"http_request_duration_seconds_sum":    {metric.Gauge, true, "seconds"},
 		"rpc_duration_seconds":                 {metric.Gauge, true, "seconds"},
+		"rpc_duration_seconds_sum":             {metric.Gauge, true, "seconds"},
 		"queue":                                {metric.Gauge, true, ""},
 		"cache_ratio":                          {metric.Gauge, true, ""},
 	} {
