@@ -83,8 +83,8 @@ func (c *cell) agree() {
 	}
 }
 
-// move follows the CPUs: what was counted on those that went stays. It brings
-// what a read does.
+// move follows the CPUs: what was counted on those that went stays, and is what
+// this brings, as if it were a read.
 func (c *cell) move(k kernel, places []place, buf []byte) {
 	clear(c.gained)
 	if slices.Equal(c.places, places) {
@@ -96,13 +96,12 @@ func (c *cell) move(k kernel, places []place, buf []byte) {
 		c.open(k)
 		return
 	}
-	c.read(k, buf) // the last of those that went
-	if c.state() == closed {
-		return
-	}
 	c.parts = slices.DeleteFunc(c.parts, func(p *part) bool {
 		gone := !slices.Contains(places, p.place)
 		if gone {
+			if err := p.read(k, buf, host.Mono()); err == nil || err == errStopped {
+				c.take(p)
+			}
 			p.close(k)
 		}
 		return gone
@@ -144,12 +143,15 @@ func (c *cell) read(k kernel, buf []byte) {
 			clear(c.gained)
 			return
 		}
-		c.on, c.runs = c.on+p.gainedOn, c.runs+p.gainedRuns
-		for i, n := range p.gained {
-			c.gained[i] += n
-		}
+		c.take(p)
 	}
-	for i, n := range c.gained {
+}
+
+// take adds what the read of a part brought.
+func (c *cell) take(p *part) {
+	c.on, c.runs = c.on+p.gainedOn, c.runs+p.gainedRuns
+	for i, n := range p.gained {
+		c.gained[i] += n
 		c.totals[i] += n
 	}
 }

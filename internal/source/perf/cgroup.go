@@ -70,16 +70,24 @@ func perfHierarchy(mount string, v1 bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) >= 4 && f[2] == "cgroup" && slices.Contains(strings.Split(f[3], ","), "perf_event") {
-			return f[1], nil
-		}
+	if dir := perfMount(string(text)); dir != "" {
+		return dir, nil
 	}
 	if unified := host.CgroupMode().Unified; unified != "" {
 		return unified, nil
 	}
 	return "", source.Unsupported("no cgroup hierarchy with perf_event is mounted; mount -t cgroup -o perf_event cgroup /sys/fs/cgroup/perf_event")
+}
+
+// perfMount is where /proc/self/mounts has v1's perf_event controller (proc(5)).
+func perfMount(mounts string) string {
+	for line := range strings.Lines(mounts) {
+		f := strings.Fields(line)
+		if len(f) >= 4 && f[2] == "cgroup" && slices.Contains(strings.Split(f[3], ","), "perf_event") {
+			return f[1]
+		}
+	}
+	return ""
 }
 
 // openCgroups opens the counters of the machine and of the groups there are.

@@ -124,7 +124,7 @@ func TestGroupsKeepCountingWhenACPUGoes(t *testing.T) {
 	// CPU 1 counts on until it goes.
 	g.counts(0, 1, 15, 25, 25)
 	g.counts(-1, 1, 15, 260, 260)
-	g.f.cpus = "0"
+	g.f.leave(1, "0")
 	if got := g.read(); got["cgroup_cpu_cycles /a"] != 35 || got["cgroup_cpu_cycles other"] != 360-35 {
 		t.Errorf("there is %v", got)
 	}
@@ -227,4 +227,26 @@ func TestCgroupsWithoutCounters(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestHierarchyOfPerfEvents(t *testing.T) {
+	v1 := "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /sys/fs/cgroup/net,perf_event cgroup rw,relatime,net_cls,perf_event 0 0\n"
+	if dir := perfMount(v1); dir != "/sys/fs/cgroup/net,perf_event" {
+		t.Errorf("it is at %q", dir)
+	}
+	if dir := perfMount("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n\ncgroup\n"); dir != "" {
+		t.Errorf("it is at %q, and there is none of v1", dir)
+	}
+	if dir, err := perfHierarchy("/somewhere", false); dir != "/somewhere" || err != nil {
+		t.Errorf("the unified one is at %q, %v", dir, err)
+	}
+}
+
+func FuzzPerfMount(f *testing.F) {
+	f.Add("cgroup /sys/fs/cgroup/perf_event cgroup rw,perf_event 0 0\n")
+	f.Fuzz(func(t *testing.T, mounts string) {
+		if dir := perfMount(mounts); dir != "" && !strings.Contains(mounts, dir) {
+			t.Errorf("%q is no mount of %q", dir, mounts)
+		}
+	})
 }

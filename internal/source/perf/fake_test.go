@@ -32,6 +32,7 @@ type says struct {
 	counts           map[uint64]uint64
 	err              error
 	end              bool // end of file: a pinned group that was pushed out
+	apart            bool // each counter stands by itself, as when its CPU is offline
 }
 
 // fake is a kernel that follows a script.
@@ -76,10 +77,14 @@ func (f *fake) online() ([]byte, error) { return []byte(f.cpus + "\n"), nil }
 
 func (f *fake) read(fd int, b []byte) (int, error) {
 	o, ok := f.fds[fd]
-	if !ok || o.leader >= 0 {
+	leader := o
+	if o.leader >= 0 {
+		leader = f.fds[o.leader]
+	}
+	s := f.says[spot{o.cpu, o.cgroup, leader.attr.Config}]
+	if !ok || o.leader >= 0 && !s.apart {
 		return 0, unix.EBADF
 	}
-	s := f.says[spot{o.cpu, o.cgroup, o.attr.Config}]
 	if s.err != nil || s.end {
 		return 0, s.err
 	}
@@ -89,7 +94,7 @@ func (f *fake) read(fd int, b []byte) (int, error) {
 	}
 	members := []int{fd}
 	for other, m := range f.fds {
-		if m.leader == fd {
+		if m.leader == fd && !s.apart {
 			members = append(members, other)
 		}
 	}
@@ -111,6 +116,17 @@ func (f *fake) say(cpu int, config, enabled, running uint64, counts map[uint64]u
 
 func (f *fake) sayOf(cpu, cgroup int, config, enabled, running uint64, counts map[uint64]uint64) {
 	f.says[spot{cpu, cgroup, config}] = says{enabled: enabled, running: running, counts: counts}
+}
+
+// leave takes a CPU offline as the kernel does.
+func (f *fake) leave(cpu int, online string) {
+	f.cpus = online
+	for at, s := range f.says {
+		if at.cpu == cpu {
+			s.apart = true
+			f.says[at] = s
+		}
+	}
 }
 
 // reader is what both sources are.

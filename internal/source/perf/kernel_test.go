@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"rezolus/internal/host"
 	"rezolus/internal/metric"
 	"rezolus/internal/source"
@@ -110,29 +108,10 @@ func TestFaultsOfACPU(t *testing.T) {
 	s := opens(t, "cpu_software", nil)
 	cpus := host.Online()
 	cpu := cpus[len(cpus)-1]
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var old unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &old); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.SchedSetaffinity(0, &old)
-	pin(0, cpu)
-	size := os.Getpagesize()
-	pages, err := unix.Mmap(-1, 0, minorFaults*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(pages)
-	if err := unix.Madvise(pages, unix.MADV_NOHUGEPAGE); err != nil {
-		t.Fatal(err)
-	}
 	var frame metric.Frame
 	least := vmstat(t, "pgfault")
 	before := shown(t, s, &frame)
-	for i := range minorFaults {
-		pages[i*size] = 1
-	}
+	faultsOn(t, cpu)
 	after := shown(t, s, &frame)
 	most := vmstat(t, "pgfault") - least
 	key := "perf_page_faults " + strconv.Itoa(cpu) + " minor"

@@ -77,9 +77,9 @@ var (
 	// errPushedOut: the kernel does not keep a pinned group on its counters;
 	// read(2) then is at the end of the file (perf_event_open(2), pinned).
 	errPushedOut = errors.New("the counters are taken")
-	// errStopped: time does not pass for the group, as its CPU was offline
-	// meanwhile; the kernel takes counters off such a CPU for good.
-	errStopped = errors.New("the CPU was offline")
+	// errStopped: the CPU went offline, and the kernel takes counters off such
+	// a CPU for good. Groups then fall apart, and no more time passes for them.
+	errStopped = errors.New("the CPU went offline")
 )
 
 // part is a group of counters at one place.
@@ -151,6 +151,8 @@ const standing = int64(time.Millisecond)
 
 // read takes over what was counted since the read before.
 func (p *part) read(k kernel, buf []byte, now int64) error {
+	clear(p.gained)
+	p.gainedOn, p.gainedRuns = 0, 0
 	n, err := k.read(p.leader, buf)
 	if err != nil {
 		return fmt.Errorf("read perf events of CPU %d: %w", p.cpu, err)
@@ -158,39 +160,66 @@ func (p *part) read(k kernel, buf []byte, now int64) error {
 	if n == 0 {
 		return errPushedOut
 	}
-	word := func(i int) uint64 { return binary.NativeEndian.Uint64(buf[8*i:]) }
 	open := 0
 	for _, fd := range p.fds {
 		if fd >= 0 {
 			open++
 		}
 	}
-	if n < 8*(3+open) || word(0) != uint64(open) {
+	counters := int(word(buf, 0))
+	if n < 8*3 || n < 8*(3+counters) || counters != open && counters != 1 {
 		return fmt.Errorf("read perf events of CPU %d: %d bytes for %d counters", p.cpu, n, open)
 	}
-	enabled, running := word(1), word(2)
+	enabled, running := word(buf, 1), word(buf, 2)
 	stood := p.at != 0 && enabled == p.seen && now-p.at >= standing
 	p.seen, p.at = enabled, now
 	if stood && p.cgroup < 0 {
 		return errStopped
 	}
 	p.gainedOn, p.gainedRuns = enabled-min(enabled, p.enabled), running-min(running, p.running)
-	clear(p.gained)
+	if p.gainedRuns > 0 {
+		p.enabled, p.running = enabled, running
+	}
+	if counters < open {
+		return p.readApart(k, buf)
+	}
 	if p.gainedRuns == 0 {
 		return nil
 	}
 	for i, at := 0, 3; i < len(p.fds); i++ {
-		if p.fds[i] < 0 {
-			continue
+		if p.fds[i] >= 0 {
+			p.gain(i, word(buf, at))
+			at++
 		}
-		value := word(at)
-		p.gained[i] = scale(value-min(value, p.values[i]), p.gainedOn, p.gainedRuns)
-		p.values[i] = value
-		at++
 	}
-	p.enabled, p.running = enabled, running
 	return nil
 }
+
+// readApart reads a group that the kernel took apart, as it does when it takes
+// it off its CPU: each counter now stands by itself, and still.
+func (p *part) readApart(k kernel, buf []byte) error {
+	for i, fd := range p.fds {
+		if fd < 0 {
+			continue
+		}
+		if n, err := k.read(fd, buf); err != nil {
+			return fmt.Errorf("read perf event of CPU %d, which went offline: %w", p.cpu, err)
+		} else if n < 8*4 {
+			return errPushedOut
+		}
+		p.gain(i, word(buf, 3))
+	}
+	return errStopped
+}
+
+// gain takes over what a counter stands at.
+func (p *part) gain(event int, value uint64) {
+	p.gained[event] = scale(value-min(value, p.values[event]), p.gainedOn, p.gainedRuns)
+	p.values[event] = value
+}
+
+// word is the i-th of what was read.
+func word(b []byte, i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
 
 // known tells that the counters say something: that they ran, or that the
 // group of tasks they are for did not.

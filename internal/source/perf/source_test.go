@@ -115,7 +115,7 @@ func TestHotplug(t *testing.T) {
 	shown(t, s, &frame)
 	first := frame.Schema
 	opens := f.opens
-	f.cpus = "0"
+	f.leave(1, "0")
 	f.say(0, 0, 20, 20, two(101, 101))
 	got := shown(t, s, &frame)
 	if _, there := got["cpu_cycles 1"]; there || got["cpu_cycles 0"] != 101 || len(f.fds) != 2 {
@@ -168,6 +168,24 @@ func TestCPUThatWasAwayBetweenReads(t *testing.T) {
 	}
 	f.say(0, 0, 50, 50, two(1, 2))
 	if got := shown(t, s, &frame); got["cpu_cycles 0"] != 1 || got["cpu_instructions 0"] != 2 {
+		t.Errorf("then there is %v", got)
+	}
+}
+
+// TestGroupThatFellApart is the same as the kernel has it for groups of several.
+func TestGroupThatFellApart(t *testing.T) {
+	f := newFake("0-1")
+	f.say(0, 0, 10, 10, two(1, 2))
+	f.say(1, 0, 10, 10, two(3, 4))
+	s := mustOpen(t, f, false)
+	var frame metric.Frame
+	shown(t, s, &frame)
+	f.leave(1, "0-1")
+	if got := shown(t, s, &frame); len(got) != 4 || f.opens != 6 {
+		t.Errorf("there is %v after %d opens, want new counters of CPU 1 that say nothing yet", got, f.opens)
+	}
+	f.say(1, 0, 5, 5, two(6, 7))
+	if got := shown(t, s, &frame); got["cpu_cycles 1"] != 6 || got["cpu_instructions 1"] != 7 {
 		t.Errorf("then there is %v", got)
 	}
 }

@@ -189,9 +189,9 @@ func enablePerf(t testing.TB, mount string) {
 	if os.Getenv("REZOLUS_VM") == "" || len(strings.Fields(string(now))) > 0 || len(strings.Fields(string(there))) == 0 {
 		return
 	}
-	any := strings.Fields(string(there))[0]
+	one := strings.Fields(string(there))[0]
 	for _, sign := range []string{"+", "-"} {
-		if err := os.WriteFile(file, []byte(sign+any), 0); err != nil {
+		if err := os.WriteFile(file, []byte(sign+one), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
