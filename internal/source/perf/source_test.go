@@ -113,7 +113,7 @@ func TestHotplug(t *testing.T) {
 	s := mustOpen(t, f, false)
 	var frame metric.Frame
 	shown(t, s, &frame)
-	first := frame.Schema
+	starts := []int64{startOf(&frame, "0"), startOf(&frame, "1")}
 	opens := f.opens
 	f.leave(1, "0")
 	f.say(0, 0, 20, 20, two(101, 101))
@@ -128,15 +128,7 @@ func TestHotplug(t *testing.T) {
 	if got["cpu_cycles 1"] != 3 || got["cpu_cycles 0"] != 102 || f.opens != opens+2 {
 		t.Errorf("CPU 1 came and there is %v after %d opens", got, f.opens-opens)
 	}
-	start := func(s *metric.Schema, id string) int64 {
-		for _, e := range s.Series {
-			if v, _ := e.Label("id"); v == id {
-				return e.Start
-			}
-		}
-		return 0
-	}
-	if now := frame.Schema; start(now, "0") != start(first, "0") || start(now, "1") <= start(first, "1") {
+	if startOf(&frame, "0") != starts[0] || startOf(&frame, "1") <= starts[1] {
 		t.Error("CPU 0 counts on and CPU 1 anew, but the starts say otherwise")
 	}
 }
