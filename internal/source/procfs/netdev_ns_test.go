@@ -19,6 +19,10 @@ import (
 // threadNet is /proc/net of the network namespace of the calling thread.
 const threadNet = "/proc/thread-self/net"
 
+// The first thread is that of /proc/net: no test may have it and change its
+// namespaces, so the main goroutine keeps it.
+func init() { runtime.LockOSThread() }
+
 // newNamespace puts the test alone into a network namespace, where nothing
 // happens but what it does, with loopback up and without IPv6's own messages.
 // It needs root. class is /sys/class/net there.
