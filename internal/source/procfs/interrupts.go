@@ -315,6 +315,9 @@ func parseCPUColumns(header []byte) (cpus []int, err error) {
 // Close closes the file.
 func (s *Interrupts) Close() error { return s.file.Close() }
 
+// A read takes 43 us with 2 CPUs and 35 lines, more than all other samplers of
+// this package that read no network, and grows with the product of both
+// (BenchmarkSamplers).
 func interruptsSampler() source.Sampler {
 	return source.Sampler{Name: interrupts, Reads: "/proc/interrupts", Every: 5 * time.Second,
 		Descs: []*metric.Desc{interruptsDesc},

@@ -100,6 +100,7 @@ var meminfoTable = []row{
 	{key: "DirectMap2G", desc: memoryMapped, values: []string{"2G"}},
 }
 
+// A read takes 4 us on 2 CPUs (BenchmarkSamplers).
 func meminfoSampler() source.Sampler {
 	return source.Sampler{Name: meminfo, Reads: "/proc/meminfo", Descs: rowDescs(meminfoTable),
 		Open: func() (source.Source, error) { return newKeyedSource(meminfo, "/proc/meminfo", meminfoTable) }}

@@ -126,6 +126,8 @@ func (s *Schedstat) parse(text []byte) error {
 // Close closes the file.
 func (s *Schedstat) Close() error { return s.file.Close() }
 
+// The kernel writes a line for each CPU, and one for each domain that it is
+// in, some kilobytes a CPU on large machines.
 func schedstatSampler() source.Sampler {
 	return source.Sampler{Name: schedstat, Reads: "/proc/schedstat", Needs: "CONFIG_SCHEDSTATS",
 		Every: 5 * time.Second, Descs: schedstatDescs[:],
