@@ -5,7 +5,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
@@ -27,7 +26,7 @@ const maxDamage = 1024
 type index struct {
 	stretches []located
 	chains    []*chain
-	gaps      []Gap
+	marks     []mark
 	damage    []Damage
 	tail      *Damage // the end that is not, or not yet, a whole record
 	end       int64   // where the next record begins
@@ -42,7 +41,13 @@ type index struct {
 	lastSeq uint64
 	series  int
 	dicts   map[metric.Hash]*dictAt
-	events  []Event
+}
+
+// mark is a gap or an event, and how many stretches begin before it.
+type mark struct {
+	before int
+	gap    Gap
+	event  *Event // nil: it is a gap
 }
 
 // dictAt is a dictionary of a file.
@@ -59,6 +64,7 @@ type located struct {
 	interval int64 // of the last tick
 	chain    *chain
 	segment  *segmentFront // nil: the ticks are rows
+	r        *Recording    // set where it leaves the index
 	blocks   int64         // where the segment's blocks begin
 }
 
@@ -194,22 +200,24 @@ func (x *index) take(rec Record, n int64) error {
 			return err
 		}
 		x.over()
-		x.gaps = append(x.gaps, g)
+		x.marks = append(x.marks, mark{before: len(x.stretches), gap: g})
 		x.pending += g.Ticks
 	case TypeEvent:
 		e, err := parseEvent(rec)
 		if err != nil {
 			return err
 		}
-		x.events = append(x.events, e)
+		x.marks = append(x.marks, mark{before: len(x.stretches), event: &e})
 	case TypeDict:
 		return x.takeDict(rec, n)
 	case TypeEnd:
 		if _, err := parseEnd(rec); err != nil {
 			return err
 		}
-		x.over()
-		x.closed = true
+		if rec.flags&flagGoesOn == 0 {
+			x.over()
+		}
+		x.open, x.closed = false, true
 	}
 	return nil
 }
@@ -217,9 +225,15 @@ func (x *index) take(rec Record, n int64) error {
 // over ends the series of the stretch before.
 func (x *index) over() {
 	x.open = false
-	if n := len(x.stretches); n > 0 && x.stretches[n-1].over == 0 {
-		s := &x.stretches[n-1]
-		s.over = afterLast(s.last, s.interval)
+	if n := len(x.stretches); n > 0 {
+		x.stretches[n-1].ends()
+	}
+}
+
+// ends ends the series of a stretch.
+func (l *located) ends() {
+	if l.over == 0 {
+		l.over = afterLast(l.last, l.interval)
 	}
 }
 
@@ -282,13 +296,16 @@ func (x *index) takeTick(rec Record, n int64) error {
 }
 
 // begin begins a stretch.
-func (x *index) begin(l located) {
-	if n := len(x.stretches); n > 0 {
-		x.stretches[n-1].before(l.first)
+func (x *index) begin(l located) { x.stretches = appendStretch(x.stretches, l) }
+
+// appendStretch appends a stretch, which those before it give way to.
+func appendStretch(all []located, l located) []located {
+	if n := len(all); n > 0 {
+		all[n-1].before(l.first)
 	}
-	for i := len(x.stretches) - 1; i >= 0 && x.stretches[i].hideFrom(l.first); i-- {
+	for i := len(all) - 1; i >= 0 && all[i].hideFrom(l.first); i-- {
 	}
-	x.stretches = append(x.stretches, l)
+	return append(all, l)
 }
 
 // count adds ticks to the totals.
@@ -370,7 +387,14 @@ type Info struct {
 
 func (x *index) info() Info {
 	i := Info{Ticks: x.ticks, Missed: x.missed + x.pending, Series: x.series, Bytes: x.end, Closed: x.closed,
-		Gaps: append([]Gap(nil), x.gaps...), Events: append([]Event(nil), x.events...), Damage: append([]Damage(nil), x.damage...)}
+		Damage: append([]Damage(nil), x.damage...)}
+	for _, m := range x.marks {
+		if m.event != nil {
+			i.Events = append(i.Events, *m.event)
+		} else {
+			i.Gaps = append(i.Gaps, m.gap)
+		}
+	}
 	for _, c := range x.chains {
 		if n := len(i.Runs); n == 0 || i.Runs[n-1].Run != c.run {
 			i.Runs = append(i.Runs, RunInfo{c.run, c.meta, c.interval})
@@ -380,107 +404,20 @@ func (x *index) info() Info {
 		i.Damage = append(i.Damage, *x.tail)
 		i.Bytes += x.tail.Bytes
 	}
-	i.First, i.Last = x.bounds()
+	i.First, i.Last = bounds(x.stretches)
 	if n := len(x.stretches); n > 0 {
 		i.Interval = time.Duration(x.stretches[n-1].interval)
 	}
 	return i
 }
 
-func (x *index) bounds() (first, last int64) {
-	for i := range x.stretches {
-		s := &x.stretches[i]
+func bounds(all []located) (first, last int64) {
+	for i := range all {
+		s := &all[i]
 		if i == 0 {
 			first, last = s.first, s.latest()
 		}
 		first, last = min(first, s.first), max(last, s.latest())
 	}
 	return first, last
-}
-
-// pages reads a file a large piece at a time.
-type pages struct {
-	f    vfs.File
-	size int64
-	step int // bytes to read at once, at least; 0: a lot
-	buf  []byte
-	off  int64 // of buf in the file
-}
-
-// at returns the n bytes at off, which lie within the file.
-func (p *pages) at(off int64, n int) ([]byte, error) {
-	page := p.step
-	if page == 0 {
-		page = 256 << 10
-	}
-	if off >= p.off && off+int64(n) <= p.off+int64(len(p.buf)) {
-		return p.buf[off-p.off:][:n], nil
-	}
-	want := int(min(p.size-off, int64(max(n, page))))
-	if cap(p.buf) < want {
-		p.buf = make([]byte, want)
-	}
-	p.buf, p.off = p.buf[:want], off
-	if got, err := p.f.ReadAt(p.buf, off); got < want {
-		p.buf = p.buf[:0]
-		if err == io.EOF { // it was cut since its size was taken
-			return nil, ErrTruncated
-		}
-		return nil, fmt.Errorf("read recording: %w", err)
-	}
-	return p.buf[:n], nil
-}
-
-// record reads the record at off, without its body unless bodies is set.
-// n is its length once its front is known to be good.
-func (p *pages) record(off int64, bodies bool) (rec Record, n int64, err error) {
-	left := p.size - off
-	if left < recordHead {
-		return rec, 0, ErrTruncated
-	}
-	b, err := p.at(off, recordHead)
-	if err != nil {
-		return rec, 0, err
-	}
-	front, body := sizes(b)
-	if left < recordHead+int64(front) {
-		return rec, 0, ErrTruncated
-	}
-	if b, err = p.at(off, recordHead+front); err != nil {
-		return rec, 0, err
-	}
-	if rec, err = parseFront(b); err != nil {
-		return rec, 0, err
-	}
-	n = int64(recordHead + front + body)
-	if left < n {
-		return rec, 0, ErrTruncated
-	}
-	if bodies || body == 0 {
-		if b, err = p.at(off, int(n)); err != nil {
-			return rec, 0, err
-		}
-		rec, err = parseRecord(b)
-	}
-	return rec, n, err
-}
-
-// resync looks for the next whole record from off on. What looks like one
-// costs a checksum, so a file made to look so everywhere is given up on.
-func (p *pages) resync(off int64) (int64, bool) {
-	for budget := 4*(p.size-off) + 1<<20; off+recordHead <= p.size && budget > 0; off++ {
-		b, err := p.at(off, recordHead)
-		if err != nil {
-			return 0, false
-		}
-		front, body := sizes(b)
-		if b[0] == 0 || Type(b[0]) > lastType || body > maxBody || off+recordHead+int64(front)+int64(body) > p.size {
-			continue
-		}
-		budget -= int64(front)
-		if _, n, err := p.record(off, false); err == nil && n > 0 {
-			return off, true
-		}
-	}
-	return 0, false
 }

@@ -31,9 +31,10 @@ const lastType = TypeBlock
 
 // Flags of a record.
 const (
-	flagSkip byte = 1 << iota // a reader that does not know the type skips it
-	flagKey                   // tick: previous words are zero
-	flagZstd                  // tick: the body is compressed
+	flagSkip   byte = 1 << iota // a reader that does not know the type skips it
+	flagKey                     // tick: previous words are zero
+	flagZstd                    // the body is compressed
+	flagGoesOn                  // end: another file goes on where this one ends
 )
 
 // A record is a head (recordHead bytes), a front that can be read and
@@ -103,6 +104,8 @@ func parseFront(b []byte) (Record, error) {
 		known |= flagKey | flagZstd
 	case TypeDict, TypeSegment, TypeBlock:
 		known |= flagZstd
+	case TypeEnd:
+		known |= flagGoesOn
 	}
 	switch {
 	case r.Type > lastType && r.flags&flagSkip == 0:

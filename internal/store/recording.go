@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"rezolus/internal/metric"
 	"rezolus/internal/vfs"
@@ -84,24 +83,25 @@ func (r *Recording) Info() Info {
 func (r *Recording) Bounds() (first, last int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.index.bounds()
+	return bounds(r.index.stretches)
 }
 
-// within returns the stretches from the first that has ticks in [from, to].
-func (r *Recording) within(from, to int64) []located {
+// all is the recording's stretches at this moment.
+func (r *Recording) all() []located {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := r.index.stretches
-	first, last := len(all), 0
+	all := slices.Clone(r.index.stretches)
 	for i := range all {
-		if all[i].shows(from, to) {
-			first, last = min(first, i), i+1
-		}
+		all[i].r = r
 	}
-	if first >= last {
-		return nil
-	}
-	return append([]located(nil), all[first:last]...)
+	return all
+}
+
+// beginsWithGap reports whether a gap stands before the first tick.
+func (r *Recording) beginsWithGap() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.index.marks) > 0 && r.index.marks[0].event == nil && r.index.marks[0].before == 0
 }
 
 // dict is the dictionary of a hash.
@@ -168,13 +168,13 @@ func (r *Recording) schemas(l *located) (out []*metric.Schema) {
 func (r *Recording) dictionaries(l *located) (out []*metric.Schema) {
 	d, err := r.segment(l).directory()
 	if err != nil {
-		r.hurt(l, err)
+		r.hurt(l.off, l.end-l.off, err)
 		return nil
 	}
 	for i := range d.sources {
 		schema, err := r.dict(d.sources[i].dict)
 		if err != nil {
-			r.hurt(l, err)
+			r.hurt(l.off, l.end-l.off, err)
 			continue
 		}
 		out = append(out, schema)
@@ -182,11 +182,11 @@ func (r *Recording) dictionaries(l *located) (out []*metric.Schema) {
 	return out
 }
 
-// hurt remembers that a segment could not be read as a whole.
-func (r *Recording) hurt(l *located, err error) {
+// hurt remembers damage that was found while reading.
+func (r *Recording) hurt(off, bytes int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.index.hurt(Damage{l.off, l.end - l.off, err})
+	r.index.hurt(Damage{off, bytes, err})
 }
 
 // load makes sure that a schema is parsed, or known to be lost.
@@ -220,94 +220,22 @@ func (r *Recording) find(c *chain) lookup {
 
 // Series implements query.Reader.
 func (r *Recording) Series(from, to int64, yield func(*metric.Series) bool) error {
-	seen := map[*metric.Schema]bool{}
-	for _, l := range r.within(from, to) {
-		if !l.shows(from, to) {
-			continue
-		}
-		for _, s := range r.schemas(&l) {
-			if seen[s] {
-				continue
-			}
-			seen[s] = true
-			for i := range s.Series {
-				if !yield(&s.Series[i]) {
-					return nil
-				}
-			}
-		}
-	}
-	return nil
+	return r.joined().Series(from, to, yield)
 }
 
 // Select implements query.Reader. What turns out to be damaged is left out
 // and appears in Info. Segments are decoded on all processors.
 func (r *Recording) Select(ctx context.Context, from, to int64, want func(*metric.Series) bool) ([]metric.Column, error) {
-	stretches, ticks := r.within(from, to), 0
-	for i := range stretches {
-		ticks += int(stretches[i].ticks)
-	}
-	s := newSelection(ticks, from, to, want)
-	parts := r.decode(ctx, s, stretches)
-	p := pages{f: r.file}
-	for i := range stretches {
-		l := &stretches[i]
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("select from %s: %w", r.path, err)
-		}
-		if parts[i] != nil {
-			var part part
-			select {
-			case part = <-parts[i]:
-			case <-ctx.Done():
-				return nil, fmt.Errorf("select from %s: %w", r.path, ctx.Err())
-			}
-			if part.err != nil && !damaged(part.err) {
-				return nil, fmt.Errorf("select from %s: %w", r.path, part.err)
-			} else if part.err != nil {
-				r.hurt(l, part.err)
-			}
-			s.part(&part)
-		} else if l.shows(from, to) {
-			if err := r.walk(s, &p, l); err != nil {
-				return nil, fmt.Errorf("select from %s: %w", r.path, err)
-			}
-		}
-		if l.over != 0 {
-			s.over(l.over)
-		}
-	}
-	return s.result(), nil
+	return r.joined().Select(ctx, from, to, want)
 }
 
-// decode begins to decode the segments of the stretches, in order. A part
-// comes for each of them.
-func (r *Recording) decode(ctx context.Context, s *selection, stretches []located) []chan part {
-	parts := make([]chan part, len(stretches))
-	var work []int
-	for i := range stretches {
-		if stretches[i].segment != nil && stretches[i].shows(s.from, s.to) {
-			parts[i] = make(chan part, 1)
-			work = append(work, i)
-		}
-	}
-	var next atomic.Int64
-	for range min(runtime.GOMAXPROCS(0), len(work)) {
-		go func() {
-			for n := next.Add(1); n <= int64(len(work)) && ctx.Err() == nil; n = next.Add(1) {
-				l := &stretches[work[n-1]]
-				parts[work[n-1]] <- r.segment(l).decode(s.from, min(s.to, l.hide-1), s.wanted)
-			}
-		}()
-	}
-	return parts
-}
+func (r *Recording) joined() *Joined { return &Joined{r.all()} }
 
 // walk gives a stretch's ticks to a selection, up to the first that is
 // damaged: those after it need it.
-func (r *Recording) walk(s *selection, p *pages, l *located) error {
+func (r *Recording) walk(s *selection, l *located) error {
 	s.begin(l.chain.chain)
-	p.size = l.end
+	p := pages{f: r.file, size: l.end}
 	find := r.find(l.chain)
 	for at := l.off; at < l.end; {
 		rec, n, err := p.record(at, true)
@@ -316,9 +244,7 @@ func (r *Recording) walk(s *selection, p *pages, l *located) error {
 			done, err = s.record(rec, l.hide, find)
 		}
 		if damaged(err) {
-			r.mu.Lock()
-			r.index.hurt(Damage{at, l.end - at, err})
-			r.mu.Unlock()
+			r.hurt(at, l.end-at, err)
 			return nil
 		}
 		if done || err != nil {

@@ -173,6 +173,24 @@ func (s *sealer) flush() error {
 	return err
 }
 
+// whole emits a segment that is sealed already, all of whose sources have
+// their dictionaries.
+func (s *sealer) whole(f *segmentFront, d *directory, raw []byte) error {
+	if err := s.flush(); err != nil {
+		return err
+	}
+	s.buf = s.buf[:0]
+	if s.runDue {
+		s.buf, s.runDue = append(s.buf, s.run...), false
+	}
+	for i := range d.sources {
+		s.dictionary(d.sources[i].schema)
+	}
+	s.began = false
+	s.total.ticks += f.ticks
+	return s.emit(append(s.buf, raw...))
+}
+
 // dictionary appends the record of a dictionary that is not there yet.
 func (s *sealer) dictionary(schema *metric.Schema) {
 	if s.known[schema.Hash] {

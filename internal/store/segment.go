@@ -110,7 +110,8 @@ type directory struct {
 // it, and which lives each frame has. Lives are series of the dictionary.
 type segmentSource struct {
 	dict   metric.Hash
-	rows   []uint16 // the ticks of its frames; nil: every one
+	schema *metric.Schema // of that hash, where it was looked up
+	rows   []uint16       // the ticks of its frames; nil: every one
 	frames int
 	series int // lives
 	column int // of the first life, among all of the segment

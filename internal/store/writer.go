@@ -24,6 +24,9 @@ var errBroken = errors.New("records do not follow: begin with the stream's heade
 type WriterOptions struct {
 	EncoderOptions
 	Sync time.Duration // 0: DefaultSync; negative: only at Close
+	// Rows leaves the ticks in rows when the file is closed. They take three
+	// times the space, but nothing besides the file is ever written.
+	Rows bool
 }
 
 // Writer appends ticks to a recording. One goroutine may use it.
@@ -40,6 +43,7 @@ type Writer struct {
 	lost   Gap  // ticks that are not in the file; the next record tells
 	raw    bool // a chain of raw records is open
 	total  endFront
+	shadow *shadow // nil: the rows stay
 }
 
 // Create makes a new recording. It is written under its own name from the
@@ -70,6 +74,9 @@ func Create(fsys vfs.FS, path string, o WriterOptions) (*Writer, error) {
 		return nil, errors.Join(fmt.Errorf("create %s: %w", path, err), f.Close(), fsys.Remove(path))
 	}
 	w.size = int64(len(header))
+	if !o.Rows {
+		w.shadow = &shadow{fs: fsys, path: path, rows: f, off: w.size}
+	}
 	return w, nil
 }
 
@@ -177,6 +184,9 @@ func (w *Writer) append() error {
 		return fmt.Errorf("record into %s: %w", w.path, err)
 	}
 	w.size += int64(n)
+	if w.shadow != nil {
+		w.shadow.follow(w.size)
+	}
 	return nil
 }
 
@@ -193,8 +203,24 @@ func (w *Writer) Sync() error {
 // Size is the length of the recording in bytes.
 func (w *Writer) Size() int64 { return w.size }
 
+// WriteEvent records a line of text with a time.
+func (w *Writer) WriteEvent(e Event) error {
+	e.Text = e.Text[:min(len(e.Text), 4096)]
+	w.buf = frontRecord(w.begin(), TypeEvent, flagSkip, e.append)
+	if err := w.append(); err != nil {
+		w.raw = false
+		w.enc.Restart()
+		return err
+	}
+	w.total.lost += w.lost.Ticks
+	w.lost = Gap{}
+	return nil
+}
+
 // Close writes what is outstanding and the end record, syncs and closes the
-// file. The file is closed even when there is an error.
+// file, and puts the sealed form in its place. The file is closed even when
+// there is an error. Where sealing fails, for want of space for instance, the
+// rows stay, which are as good.
 func (w *Writer) Close() error {
 	end := w.total
 	end.lost += w.lost.Ticks
@@ -202,6 +228,11 @@ func (w *Writer) Close() error {
 	err := w.append()
 	if err == nil {
 		err = w.Sync()
+	}
+	if w.shadow != nil {
+		if size, ok := w.shadow.finish(err == nil && end.ticks > 0, w.size, end); ok {
+			w.size = size
+		}
 	}
 	if cerr := w.file.Close(); cerr != nil && err == nil {
 		err = fmt.Errorf("close %s: %w", w.path, cerr)
