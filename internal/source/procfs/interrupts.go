@@ -19,7 +19,7 @@ import (
 
 const interrupts = "interrupts"
 
-var interruptsDesc = counterOf(interrupts, "interrupts", metric.None,
+var interruptsDesc = counterOf(interrupts, "interrupts", "interrupts",
 	"interrupts that CPUs took, by line; irq is the line's number or the architecture's name for it", "device", "irq")
 
 // interruptLines is how many lines have a series of their own: the
@@ -315,9 +315,9 @@ func parseCPUColumns(header []byte) (cpus []int, err error) {
 // Close closes the file.
 func (s *Interrupts) Close() error { return s.file.Close() }
 
-// A read takes 43 us with 2 CPUs and 35 lines, more than all other samplers of
-// this package that read no network, and grows with the product of both
-// (BenchmarkSamplers).
+// A read takes 43 us with 2 CPUs and 35 lines, of which most is the kernel's
+// (BenchmarkSamplers), and grows with the product of both: with 128 CPUs and
+// 600 lines what this package does alone takes 2 ms (BenchmarkManyInterrupts).
 func interruptsSampler() source.Sampler {
 	return source.Sampler{Name: interrupts, Reads: "/proc/interrupts", Every: 5 * time.Second,
 		Descs: []*metric.Desc{interruptsDesc},
