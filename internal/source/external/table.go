@@ -84,8 +84,10 @@ func (t *table) release(a *account) {
 // many at once after a second of silence.
 func (t *table) allow(a *account, now int64) bool {
 	rate := float64(t.options.LinesPerSecond)
-	a.tokens = min(rate, a.tokens+rate*float64(now-a.refilled)/1e9)
-	a.refilled = now
+	if now > a.refilled { // another connection may have asked later, and come first
+		a.tokens = min(rate, a.tokens+rate*float64(now-a.refilled)/1e9)
+		a.refilled = now
+	}
 	if a.tokens < 1 {
 		return false
 	}

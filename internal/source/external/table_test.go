@@ -308,6 +308,11 @@ func TestRate(t *testing.T) {
 	if n != 15 {
 		t.Errorf("%d lines in half a second, want 10 at once and 5", n)
 	}
+	b.now += 1e10
+	// Of two connections, the one that asked first may come second.
+	if !b.table.allow(b.who, b.now) || !b.table.allow(b.who, b.now-1e9) {
+		t.Error("two of ten lines are too many")
+	}
 }
 
 func TestReadAllocatesNothing(t *testing.T) {
