@@ -229,3 +229,12 @@ func FuzzSense(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkParse(b *testing.B) {
+	page := healthLog()
+	for b.Loop() {
+		if _, err := parseNVMe(page); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

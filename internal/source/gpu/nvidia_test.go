@@ -259,3 +259,18 @@ func TestLibrariesThatDoNotStart(t *testing.T) {
 		t.Errorf("%v, stopped %d times", err, b.stopped)
 	}
 }
+
+// BenchmarkRead is what the agent adds to what the library takes.
+func BenchmarkRead(b *testing.B) {
+	s, err := startNVIDIA(newBench(8).library, newTable("gpu_nvidia"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	var f metric.Frame
+	for b.Loop() {
+		if err := s.Read(&f); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -77,34 +77,47 @@ func hwmonSampler(root string) source.Sampler {
 	return source.Sampler{
 		Name: "hwmon", Reads: "/sys/class/hwmon", Needs: "CONFIG_HWMON and the drivers of the sensors",
 		// A chip behind a slow bus (I2C, a management controller) takes
-		// milliseconds for each sensor, and drivers keep a reading for a
-		// second or two.
+		// milliseconds for each sensor and may hang; drivers keep a reading
+		// for a second or two.
 		Every: 10 * time.Second, Blocking: true,
 		Descs: append(descs, hwmonAlarm),
 		Open: func() (source.Source, error) {
-			return openTree("hwmon", func() []attribute { return findSensors(dir) },
-				"no chip with sensors in /sys/class/hwmon: load its driver (sensors-detect), unless this is a virtual machine")
+			chips := func() []int { return numbered(dir, "hwmon") }
+			if !measures(dir) {
+				return nil, source.Unsupported("no chip with sensors in /sys/class/hwmon: load its driver (sensors-detect), unless this is a virtual machine")
+			}
+			return newBank("hwmon", chips, func(n int) func() []attribute {
+				return func() []attribute { return findSensors(dir, n) }
+			}), nil
 		},
 	}
 }
 
-func findSensors(dir string) []attribute {
-	var found []attribute
-	for _, n := range numbered(dir, "hwmon") {
-		hwmon := "hwmon" + strconv.Itoa(n)
-		at := filepath.Join(dir, hwmon)
-		if !exists(filepath.Join(at, "name")) {
-			at = filepath.Join(at, "device") // drivers of before 3.13
+// measures tells whether any chip has a reading. It opens none, so it cannot
+// hang.
+func measures(dir string) bool {
+	for _, file := range []string{"hwmon*/*_input", "hwmon*/*_average", "hwmon*/device/*_input"} {
+		if found, err := filepath.Glob(filepath.Join(dir, file)); err == nil && len(found) > 0 {
+			return true
 		}
-		// hwmonN depends on the order in which drivers are loaded; the
-		// name of the device does not.
-		device := hwmon
-		if target, err := os.Readlink(filepath.Join(dir, hwmon, "device")); err == nil {
-			device = filepath.Base(target)
-		}
-		found = append(found, findChip(at, text(at, "name"), device)...)
 	}
-	return found
+	return false
+}
+
+// findSensors finds the sensors of hwmonN.
+func findSensors(dir string, n int) []attribute {
+	hwmon := "hwmon" + strconv.Itoa(n)
+	at := filepath.Join(dir, hwmon)
+	if !exists(filepath.Join(at, "name")) {
+		at = filepath.Join(at, "device") // drivers of before 3.13
+	}
+	// hwmonN depends on the order in which drivers are loaded; the name of
+	// the device does not.
+	device := hwmon
+	if target, err := os.Readlink(filepath.Join(dir, hwmon, "device")); err == nil {
+		device = filepath.Base(target)
+	}
+	return findChip(at, text(at, "name"), device)
 }
 
 // findChip finds the sensors of a chip. A sensor is called what its label

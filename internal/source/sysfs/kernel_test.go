@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rezolus/internal/metric"
 	"rezolus/internal/source"
 )
 
@@ -99,3 +100,23 @@ func TestIdleTimeOfThisMachine(t *testing.T) {
 }
 
 var sink uint64
+
+// BenchmarkMachine reads what this machine has of the kernel's own files.
+func BenchmarkMachine(b *testing.B) {
+	for _, sampler := range Samplers() {
+		s, err := sampler.Open()
+		if err != nil {
+			continue
+		}
+		b.Run(sampler.Name, func(b *testing.B) {
+			var f metric.Frame
+			for b.Loop() {
+				if err := s.Read(&f); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(f.Schema.Series)), "series")
+		})
+		s.Close()
+	}
+}
