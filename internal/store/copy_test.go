@@ -142,16 +142,19 @@ func TestDamageWithinColumns(t *testing.T) {
 				}
 			}
 		}
-		if len(r.Info().Damage) == 0 {
-			// Only the directory's and the windows' blocks are not needed for columns.
-			if _, err := r.Select(context.Background(), 0, math.MaxInt64, everything); err != nil {
-				t.Fatal(err)
-			}
-			m := vfs.NewMem()
-			got, err := Copy(context.Background(), m, "x", CopyOptions{}, r)
-			if err != nil || got.Ticks == uint64(len(all)) && n < len(b)-endSize {
-				t.Fatalf("byte %d of %d: changed, and nobody noticed: %v", n, len(b), err)
-			}
+		if len(r.Info().Damage) > 0 {
+			continue
+		}
+		// What no column needs is noticed when all is read; and a dictionary
+		// that somebody has in memory need not be read at all.
+		m := vfs.NewMem()
+		if _, err := Copy(context.Background(), m, "x", CopyOptions{}, r); err != nil {
+			t.Fatal(err)
+		}
+		whole := map[int]int64{len(all) - 1: all[len(all)-1].Wall + second}
+		got := selected(t, openIn(t, m, "x"), 0, math.MaxInt64, everything)
+		if err := same(got, expect(all, whole, 0, math.MaxInt64)); err != nil && len(r.Info().Damage) == 0 {
+			t.Fatalf("byte %d of %d: changed, and nobody noticed: %v", n, len(b), err)
 		}
 	}
 }

@@ -112,6 +112,9 @@ func (r *Recording) dict(hash metric.Hash) (*metric.Schema, error) {
 	if d == nil {
 		return nil, fmt.Errorf("%w: dictionary %v is missing", ErrCorrupt, hash)
 	}
+	if d.parsed == nil {
+		d.parsed = internedSchema(hash)
+	}
 	if d.parsed != nil {
 		return d.parsed, nil
 	}
@@ -129,6 +132,9 @@ func (r *Recording) dict(hash metric.Hash) (*metric.Schema, error) {
 	}
 	if err == nil && d.parsed.Hash != hash {
 		d.parsed, err = nil, fmt.Errorf("%w: dictionary %v is another", ErrCorrupt, hash)
+	}
+	if err == nil {
+		d.parsed = intern(d.parsed)
 	}
 	return d.parsed, err
 }

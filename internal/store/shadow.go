@@ -74,7 +74,7 @@ func (s *shadow) take(off, size int64) error {
 
 // finish seals what is left, up to size, and puts the sealed file in the
 // recording's place if the rows are good. It returns that file's length.
-func (s *shadow) finish(good bool, size int64, end endFront) (int64, bool) {
+func (s *shadow) finish(good bool, size int64, end endFront, goesOn bool) (int64, bool) {
 	if s.busy != nil {
 		<-s.busy
 	}
@@ -94,7 +94,7 @@ func (s *shadow) finish(good bool, size int64, end endFront) (int64, bool) {
 		return 0, false
 	}
 	total := func(endFront) endFront { return end }
-	if err := s.out.finish(total, false, s.out.replace); err != nil {
+	if err := s.out.finish(total, goesOn, s.out.replace); err != nil {
 		return 0, false
 	}
 	return s.out.size, true

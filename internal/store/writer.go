@@ -37,13 +37,14 @@ type Writer struct {
 	enc  *Encoder
 	buf  []byte
 
-	size   int64 // of the whole records in the file
-	torn   bool  // there may be more in the file than that
-	synced time.Time
-	lost   Gap  // ticks that are not in the file; the next record tells
-	raw    bool // a chain of raw records is open
-	total  endFront
-	shadow *shadow // nil: the rows stay
+	size    int64 // of the whole records in the file
+	torn    bool  // there may be more in the file than that
+	synced  time.Time
+	syncing chan error // where the outcome of the present sync comes; nil: none
+	lost    Gap        // ticks that are not in the file; the next record tells
+	raw     bool       // a chain of raw records is open
+	total   endFront
+	shadow  *shadow // nil: the rows stay
 }
 
 // Create makes a new recording. It is written under its own name from the
@@ -116,10 +117,32 @@ func (w *Writer) commit(ticks uint64, from, to int64) error {
 	w.total.ticks += ticks
 	w.total.lost += w.lost.Ticks
 	w.lost = Gap{}
+	return w.syncLater()
+}
+
+// syncLater syncs while the writer goes on, if it is time: a disk that takes
+// a second to sync must not hold up ticks. It returns the error of the sync
+// before.
+func (w *Writer) syncLater() error {
 	if w.sync < 0 || time.Since(w.synced) < w.sync {
 		return nil
 	}
-	return w.Sync()
+	var err error
+	if w.syncing != nil {
+		select {
+		case err = <-w.syncing:
+		default:
+			return nil // it is still at it
+		}
+	}
+	w.synced = time.Now()
+	done, file := make(chan error, 1), w.file
+	w.syncing = done
+	go func() { done <- file.Sync() }()
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", w.path, err)
+	}
+	return nil
 }
 
 // PutRaw appends whole records as a stream brought them (Record.Raw), one or
@@ -194,7 +217,12 @@ func (w *Writer) append() error {
 // ticks are in the file, but a power cut may take them.
 func (w *Writer) Sync() error {
 	w.synced = time.Now()
-	if err := w.file.Sync(); err != nil {
+	err := w.file.Sync()
+	if w.syncing != nil { // what it could not sync, the kernel may not try again
+		err = errors.Join(err, <-w.syncing)
+		w.syncing = nil
+	}
+	if err != nil {
 		return fmt.Errorf("sync %s: %w", w.path, err)
 	}
 	return nil
@@ -221,16 +249,22 @@ func (w *Writer) WriteEvent(e Event) error {
 // file, and puts the sealed form in its place. The file is closed even when
 // there is an error. Where sealing fails, for want of space for instance, the
 // rows stay, which are as good.
-func (w *Writer) Close() error {
+func (w *Writer) Close() error { return w.end(flagSkip) }
+
+// GoOn closes the file as Close does, but says in it that another goes on
+// with what it recorded: series do not end here.
+func (w *Writer) GoOn() error { return w.end(flagSkip | flagGoesOn) }
+
+func (w *Writer) end(flags byte) error {
 	end := w.total
 	end.lost += w.lost.Ticks
-	w.buf = frontRecord(w.begin(), TypeEnd, flagSkip, end.append)
+	w.buf = frontRecord(w.begin(), TypeEnd, flags, end.append)
 	err := w.append()
 	if err == nil {
 		err = w.Sync()
 	}
 	if w.shadow != nil {
-		if size, ok := w.shadow.finish(err == nil && end.ticks > 0, w.size, end); ok {
+		if size, ok := w.shadow.finish(err == nil && end.ticks > 0, w.size, end, flags&flagGoesOn != 0); ok {
 			w.size = size
 		}
 	}
