@@ -192,13 +192,9 @@ func TestAHungMountIsInNobodysWay(t *testing.T) {
 		expect(t, got, map[string]int64{key: value, "filesystem_mounts_hung": n})
 	}
 	hung(1, -1)
-	began := time.Now()
+	s.wait = time.Hour // a mount that hung is not waited for again, or this never ends
 	for range 20 {
 		hung(1, -1)
-	}
-	// A mount that hung is not waited for again, or 20 reads take a second.
-	if took := time.Since(began); took > 900*time.Millisecond {
-		t.Errorf("20 reads with a hung mount took %v", took)
 	}
 	if len(h.asked) != 1 {
 		t.Errorf("the server was asked %d times while it did not answer", len(h.asked))

@@ -78,8 +78,8 @@ func openDiskstats(path, class string, limit int) (*diskstats, error) {
 // lookAtDisk finds out what the device is whose id is "major minor name". The
 // mark is that of the disk's medium (Linux 5.15).
 func lookAtDisk(d *device, class string) {
-	fields := strings.Fields(d.id)
-	major, name := fields[0], fields[2]
+	major, rest, _ := strings.Cut(d.id, " ")
+	name := rest[strings.LastIndexAny(rest, " \t")+1:]
 	path := filepath.Join(class, strings.ReplaceAll(name, "/", "!")) // as in cciss/c0d0
 	has := func(file string) bool {
 		_, err := os.Stat(filepath.Join(path, file))
@@ -137,7 +137,7 @@ func parseDiskstats(r *roster, text []byte) error {
 			_, rest, ok = source.Number(rest)
 		}
 		name, numbers := word(rest)
-		if !ok || len(name) == 0 {
+		if !ok || len(name) == 0 || !blank(rest[0]) {
 			return errDiskstats
 		}
 		d := r.see(line[:len(line)-len(numbers)])

@@ -115,7 +115,7 @@ func TestTimesOfDisksAreFullAfter50Days(t *testing.T) {
 
 func TestOtherFormsOfDiskstatsAreErrors(t *testing.T) {
 	f := newFakeDisks(t, 10)
-	for _, text := range []string{"x\n", "8 0\n", "8 0 sda\n", "8 0 sda 1 2 3\n", "\n"} {
+	for _, text := range []string{"x\n", "8 0\n", "8 0 sda\n", "8 0 sda 1 2 3\n", "\n", "8 0sda" + strings.Repeat(" 1", 17)} {
 		f.write(text)
 		if err := f.Read(&metric.Frame{}); err == nil {
 			t.Errorf("%q is accepted", text)

@@ -298,23 +298,29 @@ var colon = []byte(":")
 
 // word takes the first word and the blanks before it off the front of b.
 func word(b []byte) (word, rest []byte) {
-	b = bytes.TrimLeft(b, " \t")
-	if i := bytes.IndexAny(b, " \t"); i >= 0 {
-		return b[:i], b[i:]
+	from := 0
+	for from < len(b) && blank(b[from]) {
+		from++
 	}
-	return b, nil
+	to := from
+	for to < len(b) && !blank(b[to]) {
+		to++
+	}
+	return b[from:to], b[to:]
 }
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
 
 // signed takes a decimal number off the front of b as source.Number does; one
 // below zero (Tcp MaxConn is -1, for "no limit") is in two's complement.
 func signed(b []byte) (n uint64, rest []byte, ok bool) {
-	b = bytes.TrimLeft(b, " ")
-	below, minus := bytes.CutPrefix(b, minusSign)
-	n, rest, ok = source.Number(below)
+	minus := len(b) > 1 && b[0] == ' ' && b[1] == '-'
+	if minus {
+		b = b[2:]
+	}
+	n, rest, ok = source.Number(b)
 	if minus {
 		n = -n
 	}
 	return n, rest, ok && (len(rest) == 0 || rest[0] == ' ')
 }
-
-var minusSign = []byte("-")
