@@ -3,6 +3,7 @@
 package vfs
 
 import (
+	"io"
 	"math"
 	"sync"
 	"syscall"
@@ -125,6 +126,9 @@ func (f *Faulty) Mkdir(dir string) error {
 	}
 	return f.fs.Mkdir(dir)
 }
+
+// Lock implements FS. It does not fail.
+func (f *Faulty) Lock(name string) (io.Closer, error) { return f.fs.Lock(name) }
 
 // Space implements FS: what SetSpace has left, if that is less.
 func (f *Faulty) Space(dir string) (total, free int64, err error) {

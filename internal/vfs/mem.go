@@ -17,6 +17,7 @@ import (
 // test can ask what a power cut would leave (CrashClone).
 type Mem struct {
 	mu     sync.Mutex
+	locks  map[string]bool
 	names  map[string]*node // as the running system sees them
 	synced map[string]*node // as the disk has them
 }
@@ -130,6 +131,32 @@ func (m *Mem) List(dir string) ([]string, error) {
 
 // Mkdir implements FS.
 func (m *Mem) Mkdir(string) error { return nil }
+
+// Lock implements FS. A crash releases it.
+func (m *Mem) Lock(name string) (io.Closer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.locks[name] {
+		return nil, &fs.PathError{Op: "lock", Path: name, Err: ErrLocked}
+	}
+	if m.locks == nil {
+		m.locks = map[string]bool{}
+	}
+	m.locks[name] = true
+	return memLock{m, name}, nil
+}
+
+type memLock struct {
+	m    *Mem
+	name string
+}
+
+func (l memLock) Close() error {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	delete(l.m.locks, l.name)
+	return nil
+}
 
 // Space implements FS: a terabyte, without what the files take.
 func (m *Mem) Space(string) (total, free int64, err error) {

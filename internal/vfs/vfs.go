@@ -9,6 +9,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// ErrLocked says that another process has taken a file.
+var ErrLocked = errors.New("in use by another process")
 
 // FS is a file system as far as recordings need one. Names are paths of the
 // operating system. Errors satisfy errors.Is for fs.ErrExist, fs.ErrNotExist
@@ -37,6 +41,10 @@ type FS interface {
 	List(dir string) ([]string, error)
 	// Mkdir makes a directory and those above it, where they are missing.
 	Mkdir(dir string) error
+	// Lock takes the file for this process until the closer is called, and
+	// fails with ErrLocked where another process has it. The file is made if
+	// it is missing, and stays.
+	Lock(name string) (io.Closer, error)
 	// Space is how many bytes the file system of a directory has in all,
 	// and how many can still be written.
 	Space(dir string) (total, free int64, err error)
@@ -103,6 +111,21 @@ func (osFS) List(dir string) ([]string, error) {
 }
 
 func (osFS) Mkdir(dir string) error { return os.MkdirAll(dir, 0o755) }
+
+func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "lock", Path: name, Err: err}, f.Close())
+	}
+	return f, nil // the lock goes with the descriptor, whatever ends the process
+}
 
 func (osFS) Space(dir string) (total, free int64, err error) {
 	var st unix.Statfs_t

@@ -87,6 +87,16 @@ func names(t *testing.T, name string, fsys FS, dir string) {
 			t.Errorf("%s: list %q, want %q: %v", name, got, want, err)
 		}
 	}
+	lock := filepath.Join(t.TempDir(), "lock")
+	l, err := fsys.Lock(lock)
+	must(t, err)
+	if _, err := fsys.Lock(lock); !errors.Is(err, ErrLocked) {
+		t.Errorf("%s: locked twice: %v", name, err)
+	}
+	must(t, l.Close())
+	l, err = fsys.Lock(lock)
+	must(t, err)
+	must(t, l.Close())
 	must(t, fsys.Mkdir(filepath.Join(dir, "sub", "sub")))
 	must(t, fsys.Link(a, b))
 	if err := fsys.Link(a, b); !errors.Is(err, fs.ErrExist) {
