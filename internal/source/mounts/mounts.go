@@ -66,6 +66,7 @@ type Source struct {
 	text    []byte // mountinfo as it was read last
 	buf     []byte
 	workers []*worker
+	gone    []*worker // of mounts that are no more and whose call still hangs
 	hidden  int
 	timer   *time.Timer
 	shown   []*worker // of the schema
@@ -127,7 +128,8 @@ func (s *Source) list() error {
 		return fmt.Errorf("read mounts: %w", err)
 	}
 	s.text = slices.Clone(text)
-	s.hidden = max(0, len(mounts)-s.limit)
+	s.gone = slices.DeleteFunc(s.gone, func(w *worker) bool { w.look(); return !w.waiting })
+	s.hidden = min(len(mounts), max(0, len(mounts)+len(s.gone)-s.limit))
 	var workers []*worker
 	for _, m := range mounts[:len(mounts)-s.hidden] {
 		i := slices.IndexFunc(s.workers, func(w *worker) bool { return w.mount == m })
@@ -140,6 +142,9 @@ func (s *Source) list() error {
 	}
 	for _, w := range s.workers {
 		close(w.questions)
+		if w.look(); w.waiting {
+			s.gone = append(s.gone, w)
+		}
 	}
 	s.workers = workers
 	return nil

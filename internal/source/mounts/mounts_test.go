@@ -218,6 +218,24 @@ func await(t testing.TB, is func() bool) {
 	}
 }
 
+// TestCallsThatHangAreBounded has a mount go whose call never ended: it takes
+// the place of another until it does.
+func TestCallsThatHangAreBounded(t *testing.T) {
+	h := hanging{"server:/x", make(chan struct{}, 10), make(chan error, 10)}
+	w := newTable(t, line(1, 1, "/", "ext4", "a"), line(2, 2, "/nfs", "nfs4", h.device))
+	s := w.open(h.ask, 50*time.Millisecond, 2)
+	expect(t, read(t, s), map[string]int64{"filesystem_mounts_hung": 1, "filesystem_mounts_hidden": 0})
+	w.write(line(1, 1, "/", "ext4", "a"))
+	expect(t, read(t, s), map[string]int64{"filesystem_mounts_hung": 0, "filesystem_mounts_hidden": 0})
+	w.write(line(1, 1, "/", "ext4", "a"), line(3, 3, "/c", "ext4", "c"))
+	expect(t, read(t, s), map[string]int64{"filesystem_size c /c ext4": -1, "filesystem_mounts_hidden": 1})
+	ended := s.gone[0]
+	h.answer <- nil
+	await(t, func() bool { return len(ended.answers) == 1 })
+	w.write(line(1, 1, "/", "ext4", "a"), line(4, 4, "/c", "ext4", "c"))
+	expect(t, read(t, s), map[string]int64{"filesystem_size c /c ext4": 4000, "filesystem_mounts_hidden": 0})
+}
+
 // TestManyHungMountsCostOneWait has 20 mounts hang at once.
 func TestManyHungMountsCostOneWait(t *testing.T) {
 	var lines []string
