@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"compress/gzip"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rezolus/internal/bpf"
+	"rezolus/test/workload"
+)
+
+// ext4 mounts a small ext4 without a journal, made by
+//
+//	mkfs.ext4 -b 1024 -N 16 -m 0 -O ^has_journal,^resize_inode IMAGE 1024k
+func ext4(t *testing.T) (dir string) {
+	t.Helper()
+	f, err := os.Open("testdata/ext4.img.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	packed, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := io.ReadAll(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := workload.NewDisk(t, int64(len(image)))
+	disk.Load(t, image)
+	return disk.Mount(t, "ext4")
+}
+
+func tmpfs(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatalf("mount tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+func TestFsOperationsAreTimedByFileSystem(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := function(t, "fs/fs", h, "fs_latency")
+		if m == nil {
+			return
+		}
+		c := m.cgroup("files")
+		for fs, mount := range map[string]func(*testing.T) string{"tmpfs": tmpfs, "ext4": ext4} {
+			f := workload.NewFolder(t, mount(t))
+			before, began := m.read(), time.Now()
+			c.Thread(t, func() {
+				f.Write(101)
+				f.Read(37)
+				f.Sync(5)
+				f.Open(23)
+				f.Stat(19)
+				f.List(11)
+				workload.Writes(7) // to a device, which is no file
+			})
+			took := uint64(time.Since(began))
+			d := m.read().since(before)
+			for op, want := range map[string]uint64{"write": 101, "read": 37, "fsync": 5, "open": 23, "stat": 19, "readdir": 11} {
+				d.want(t, "cgroup_fs_operations{name="+c.Path+",op="+op+"}", want)
+				// Less than all the time, more than nothing.
+				d.within(t, "cgroup_fs_time{name="+c.Path+",op="+op+"}", want*20, took)
+				series := "fs_latency{fs=" + fs + ",op=" + op + "}"
+				if fs == "ext4" { // nobody else has that one
+					d.want(t, series, want)
+				} else if got := d.count(t, series); got < want {
+					t.Errorf("%s = %d, want %d or more", series, got, want)
+				}
+			}
+			if all, timed := d.total("cgroup_fs_operations"), d.total("fs_latency")+d.total("fs_discarded_samples"); all != timed {
+				t.Errorf("%d operations in the cgroups, %d timed or lost", all, timed)
+			}
+		}
+	})
+}
+
+func TestFsSyncsOfExt4(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := startSome(t, "fs/fs", h, "fs_ext4")
+		f := workload.NewFolder(t, ext4(t))
+		before := m.read()
+		f.Write(3)
+		f.Sync(13)
+		d := m.read().since(before)
+		d.within(t, "fs_ext4_sync_latency", 13, 113) // others may sync meanwhile
+		d.want(t, "fs_ext4_discarded_samples", 0)
+	})
+}
