@@ -231,6 +231,21 @@ func (w *Writer) Sync() error {
 // Size is the length of the recording in bytes.
 func (w *Writer) Size() int64 { return w.size }
 
+// Lost is the gap of ticks that could not be written and of which the file
+// does not tell yet. It is the zero Gap when there is none.
+func (w *Writer) Lost() Gap { return w.lost }
+
+// Abandon closes the file as it is: for one whose disk fails.
+func (w *Writer) Abandon() error {
+	if w.shadow != nil {
+		w.shadow.finish(false, 0, endFront{}, false)
+	}
+	if err := w.file.Close(); err != nil {
+		return fmt.Errorf("close %s: %w", w.path, err)
+	}
+	return nil
+}
+
 // WriteEvent records a line of text with a time.
 func (w *Writer) WriteEvent(e Event) error {
 	e.Text = e.Text[:min(len(e.Text), 4096)]

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"rezolus/internal/metric"
+	"rezolus/internal/store"
+	"rezolus/internal/vfs"
+)
+
+// The names of a ring's files are a number and one of these.
+const (
+	logExt    = ".log"
+	sealedExt = ".rzr"
+	tmpExt    = ".sealing" // what a crash left of a file being sealed
+)
+
+// file is a file of the ring, in one of its two forms.
+type file struct {
+	number uint64
+	log    bool
+	writer *store.Writer // of a log that is full and to be closed; else nil
+	broken bool          // that writer cannot write
+	first  int64         // wall of its first tick
+	until  mark          // its last tick; of the live log not known yet
+	bytes  int64         // of the live log as of its last tick
+	h      *handle
+}
+
+// handle is a name that readers may have open. When it is retired, it goes
+// with the last of them.
+type handle struct {
+	path    string
+	users   int  // with Ring.mu
+	retired bool // with Ring.mu
+
+	mu  sync.Mutex
+	rec *store.Recording
+}
+
+// open opens the recording, or brings it up to date.
+func (h *handle) open(fsys vfs.FS) (*store.Recording, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rec != nil {
+		return h.rec, h.rec.Refresh()
+	}
+	rec, err := store.Open(fsys, h.path)
+	if err != nil {
+		return nil, err
+	}
+	h.rec = rec
+	return rec, nil
+}
+
+func (h *handle) shut() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rec == nil {
+		return nil
+	}
+	rec := h.rec
+	h.rec = nil
+	return rec.Close()
+}
+
+func (r *Ring) path(number uint64, ext string) string {
+	return filepath.Join(r.o.Dir, fmt.Sprintf("%012d%s", number, ext))
+}
+
+// live is the log that is put into, with Ring.mu.
+func (r *Ring) live() *file {
+	if n := len(r.files); n > 0 && r.files[n-1].log && r.files[n-1].until == (mark{}) {
+		return r.files[n-1]
+	}
+	return nil
+}
+
+// hold opens all files as they are at this moment, the oldest first. They
+// may be read until release is called.
+func (r *Ring) hold() (all []*store.Recording, release func(), err error) {
+	r.mu.Lock()
+	var held []*handle
+	for _, f := range r.files {
+		f.h.users++
+		held = append(held, f.h)
+	}
+	r.mu.Unlock()
+	release = func() {
+		for _, h := range held {
+			r.letGo(h)
+		}
+	}
+	for _, h := range held {
+		rec, err := h.open(r.fs)
+		if err != nil {
+			release()
+			return nil, nil, fmt.Errorf("read the ring: %w", err)
+		}
+		all = append(all, rec)
+	}
+	return all, release, nil
+}
+
+// letGo is one user less; the last one of a retired handle takes it away.
+func (r *Ring) letGo(h *handle) {
+	r.mu.Lock()
+	h.users--
+	last := h.retired && h.users == 0
+	r.mu.Unlock()
+	if last {
+		if err := r.remove(h); err != nil {
+			r.mu.Lock()
+			r.hindered = err
+			r.mu.Unlock()
+		}
+	}
+}
+
+// retire takes a file away when nobody reads it any more.
+func (r *Ring) retire(h *handle) error {
+	r.mu.Lock()
+	h.retired = true
+	last := h.users == 0
+	r.mu.Unlock()
+	if last {
+		return r.remove(h)
+	}
+	return nil
+}
+
+// remove removes a file. One that stays is adopted and dropped again when
+// the ring is opened next.
+func (r *Ring) remove(h *handle) error { return errors.Join(h.shut(), r.fs.Remove(h.path)) }
+
+// adopt takes in what is in the directory.
+func (r *Ring) adopt() error {
+	names, err := r.fs.List(r.o.Dir)
+	if err != nil {
+		return err
+	}
+	found := map[uint64]*file{}
+	for _, name := range names {
+		path := filepath.Join(r.o.Dir, name)
+		number, ext, ok := parseName(name)
+		if !ok {
+			continue
+		}
+		r.number = max(r.number, number+1)
+		if ext == tmpExt {
+			if err := r.fs.Remove(path); err != nil {
+				return err
+			}
+			continue
+		}
+		f, err := r.inspect(number, path)
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			continue
+		}
+		// Sealing was done, and only the log not removed: the names are in
+		// this order.
+		if other := found[number]; other != nil {
+			log := other
+			if f.log {
+				log, f = f, other
+			}
+			if err := r.retire(log.h); err != nil {
+				return err
+			}
+		}
+		found[number] = f
+	}
+	for _, f := range found {
+		r.files = append(r.files, f)
+	}
+	slices.SortFunc(r.files, func(a, b *file) int { return int(int64(a.number - b.number)) })
+	if n := len(r.files); n > 0 {
+		r.last, r.restart = r.files[n-1].until, true
+		r.newest = r.last
+	}
+	return nil
+}
+
+// parseName takes the name of a ring's file apart.
+func parseName(name string) (number uint64, ext string, ok bool) {
+	digits, ext, _ := strings.Cut(name, ".")
+	ext = "." + ext
+	number, err := strconv.ParseUint(digits, 10, 62)
+	if err != nil {
+		return 0, "", false
+	}
+	if strings.HasSuffix(ext, tmpExt) {
+		return number, tmpExt, true
+	}
+	return number, ext, ext == logExt || ext == sealedExt
+}
+
+// inspect looks at a file; nil if it is of no use. One without ticks is
+// removed, and one that a newer rezolus made is left alone.
+func (r *Ring) inspect(number uint64, path string) (*file, error) {
+	h := &handle{path: path}
+	rec, err := h.open(r.fs)
+	switch {
+	case errors.Is(err, store.ErrUnsupported):
+		return nil, nil
+	case errors.Is(err, store.ErrForeign):
+		return nil, r.fs.Remove(path)
+	case err != nil:
+		return nil, err
+	}
+	info := rec.Info()
+	if info.Ticks == 0 || filepath.Ext(path) == sealedExt && !info.Closed {
+		return nil, r.retire(h)
+	}
+	f := &file{number: number, log: filepath.Ext(path) == logExt, first: info.First, bytes: info.Bytes, h: h,
+		until: mark{wall: info.Last, interval: int64(info.Interval), boot: info.Runs[len(info.Runs)-1].Run.Boot}}
+	return f, nil
+}
+
+// Bounds implements query.Reader.
+func (r *Ring) Bounds() (first, last int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.oldest(), r.newest.wall
+}
+
+// oldest is the first tick there is, with Ring.mu.
+func (r *Ring) oldest() int64 {
+	if len(r.files) == 0 {
+		return 0
+	}
+	first := r.files[0].first
+	for _, f := range r.files {
+		first = min(first, f.first)
+	}
+	return first
+}
+
+// Series implements query.Reader.
+func (r *Ring) Series(from, to int64, yield func(*metric.Series) bool) error {
+	all, release, err := r.hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return store.Join(all...).Series(from, to, yield)
+}
+
+// Select implements query.Reader.
+func (r *Ring) Select(ctx context.Context, from, to int64, want func(*metric.Series) bool) ([]metric.Column, error) {
+	all, release, err := r.hold()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return store.Join(all...).Select(ctx, from, to, want)
+}
