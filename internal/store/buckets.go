@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// bucket is one bucket of a histogram's column, as it is listed before the
-// bits of its steps.
-type bucket struct {
-	index    int
-	form     int // formConst, formSparse, formDelta or formSmooth
-	unsigned bool
-	first    uint64
-}
+// How the steps of a histogram's bucket are coded.
+const (
+	bucketConst  = iota // there are none
+	bucketSparse        // like formSparse, and none is negative
+	bucketSigned        // like formSparse
+	bucketJoint         // together with others, sample by sample
+)
 
 // appendBuckets appends the column of a histogram: the buckets that were
-// ever used with what they held at first, and then the steps of those that
-// changed. stepsOf gives the steps of a bucket.
+// ever used with what they held at first, the steps of those that changed
+// now and then, and those of the ones that changed often. stepsOf gives the
+// steps of a bucket.
 func appendBuckets(dst []byte, first []uint64, stepsOf func(index int) steps) []byte {
 	used := 0
 	for i, v := range first {
@@ -28,6 +28,7 @@ func appendBuckets(dst []byte, first []uint64, stepsOf func(index int) steps) []
 	}
 	dst = binary.AppendUvarint(dst, uint64(used))
 	var w bitWriter
+	var joint []steps
 	c := bucketCoder()
 	next := 0
 	for i, v := range first {
@@ -35,57 +36,74 @@ func appendBuckets(dst []byte, first []uint64, stepsOf func(index int) steps) []
 		if v == 0 && len(s.at) == 0 {
 			continue
 		}
-		form, unsigned := formConst, s.unsigned()
-		if len(s.at) > 0 {
-			form = formSparse
-			if s.dense() {
-				form, _ = c.best(&s, 1, unsigned, formSparse, formDelta, formSmooth)
+		form, unsigned := bucketConst, s.unsigned()
+		switch {
+		case len(s.at) == 0:
+		case s.joint(unsigned):
+			form, joint = bucketJoint, append(joint, s)
+		default:
+			if form = bucketSigned; unsigned {
+				form = bucketSparse
 			}
-			c.write(&w, form, &s, 1, unsigned)
+			c.writeSparse(&w, &s, 1, unsigned)
 		}
-		head := uint64(i-next)<<3 | uint64(form)<<1
-		if unsigned {
-			head |= 1
-		}
-		dst = binary.AppendUvarint(binary.AppendUvarint(dst, head), v)
+		dst = binary.AppendUvarint(dst, uint64(i-next)<<2|uint64(form))
+		dst = binary.AppendUvarint(dst, v)
 		next = i + 1
 	}
-	return append(dst, w.finish()...)
+	bits := w.finish()
+	dst = append(binary.AppendUvarint(dst, uint64(len(bits))), bits...)
+	if len(joint) > 0 {
+		dst = appendJoint(dst, joint[0].n, joint)
+	}
+	return dst
 }
 
 // bucketCoder is the state in which a histogram's column begins.
 func bucketCoder() coder { return startAt(4, 1) }
 
-// readBuckets calls f for every step of a histogram's column, bucket by
-// bucket; what a bucket held at first is its step to value 0.
+// bucket is a bucket of a histogram's column, as it is listed.
+type bucket struct{ index, form int }
+
+// readBuckets calls f for every step of a histogram's column; what a bucket
+// held at first is its step to value 0. The steps of one bucket come in
+// order.
 func readBuckets(b []byte, buckets, n int, f func(index, i int, d uint64)) error {
 	c := cursor{b: b}
 	used := c.uvarint()
 	if used > uint64(buckets) {
-		return fmt.Errorf("%w: buckets of a column", ErrCorrupt)
+		return errBuckets
 	}
-	all := make([]bucket, used)
+	all, joint := make([]bucket, used), make([]int, 0, used)
 	next := uint64(0)
 	for i := range all {
 		head := c.uvarint()
-		next += head >> 3
+		next += head >> 2
 		if next >= uint64(buckets) {
-			return fmt.Errorf("%w: buckets of a column", ErrCorrupt)
+			return errBuckets
 		}
-		all[i] = bucket{int(next), int(head >> 1 & 3), head&1 != 0, c.uvarint()}
+		all[i] = bucket{int(next), int(head & 3)}
+		if all[i].form == bucketJoint {
+			joint = append(joint, int(next))
+		}
+		if v := c.uvarint(); v != 0 {
+			f(int(next), 0, v)
+		}
 		next++
 	}
-	r, state := bitReader{b: c.b, bad: c.bad}, bucketCoder()
+	r, state := bitReader{b: c.bytes(c.uvarint())}, bucketCoder()
+	if c.bad {
+		return errBuckets
+	}
 	for _, k := range all {
-		if k.first != 0 {
-			f(k.index, 0, k.first)
-		}
-		if k.form != formConst {
-			state.read(&r, k.form, n-1, k.unsigned, func(i int, d uint64) { f(k.index, i+1, d) })
+		if k.form == bucketSparse || k.form == bucketSigned {
+			state.read(&r, formSparse, n-1, k.form == bucketSparse, func(i int, d uint64) { f(k.index, i+1, d) })
 		}
 	}
-	if r.bad {
-		return fmt.Errorf("%w: buckets of a column", ErrCorrupt)
+	if r.bad || len(joint) > 0 && !readJoint(c.b, n-1, len(joint), func(k, i int, d uint64) { f(joint[k], i+1, d) }) {
+		return errBuckets
 	}
 	return nil
 }
+
+var errBuckets = fmt.Errorf("%w: buckets of a column", ErrCorrupt)

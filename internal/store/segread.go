@@ -274,20 +274,10 @@ func (l *partLife) readSteps(b []byte, d *metric.Desc, from, until, n int) error
 	}
 	var all []at
 	counts := make([]int, until-from+1)
-	var before at // steps of one bucket that fall on the first sample
-	flush := func() {
-		if before.by != 0 {
-			all = append(all, before)
-			counts[1]++
-		}
-	}
+	first := make([]uint64, d.Words())
 	err := readBuckets(b, d.Words(), n, func(index, i int, by uint64) {
-		if int32(index) != before.bucket {
-			flush()
-			before = at{0, int32(index), 0}
-		}
 		if i <= from {
-			before.by += by
+			first[index] += by
 		} else if i < until {
 			all = append(all, at{int32(i - from), int32(index), by})
 			counts[i-from+1]++
@@ -296,7 +286,12 @@ func (l *partLife) readSteps(b []byte, d *metric.Desc, from, until, n int) error
 	if err != nil {
 		return err
 	}
-	flush()
+	for i, v := range first {
+		if v != 0 {
+			all = append(all, at{0, int32(i), v})
+			counts[1]++
+		}
+	}
 	for i := range counts[1:] {
 		counts[i+1] += counts[i]
 	}
