@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rezolus/internal/bpf"
+	"rezolus/internal/hist"
+	"rezolus/internal/host"
+	"rezolus/test/workload"
+)
+
+// sockets loads the probe with samplers that need to see what sockets send and
+// receive. Before 6.3 that takes functions of the kernel, and its types; where
+// they cannot be had the status must say so, and the result is nil.
+func sockets(t *testing.T, h bpf.Host, samplers ...string) *meter {
+	t.Helper()
+	kernel, err := host.RunningKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kernel.AtLeast(6, 3) {
+		return startSome(t, "sock/sock", h, samplers...)
+	}
+	m := load(t, "sock/sock", h, samplers...)
+	for _, s := range m.probe.Status() {
+		if slices.Contains(samplers, s.Name) && (s.State == bpf.Healthy) != h.KernelBTF {
+			t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
+		}
+	}
+	if !h.KernelBTF {
+		return nil
+	}
+	return m
+}
+
+func TestTCPBytesAreCounted(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := sockets(t, h, "tcp_traffic", "udp_traffic")
+		if m == nil {
+			return
+		}
+		c := m.cgroup("tcp")
+		undisturbed(t, func(b *books) {
+			before := m.read()
+			c.Thread(t, func() {
+				listener := workload.Listen(workload.Loopback, 1)
+				client, server := workload.Pair(listener)
+				for range 101 {
+					client.Send(1009)
+					server.Peek(1009) // left where it is, and not counted
+					server.Receive(1009)
+				}
+				for range 37 {
+					server.Send(503)
+				}
+				client.Receive(37 * 503)
+				client.Close()
+				server.Close()
+				listener.Close()
+			})
+			d := m.read().since(before)
+			of := func(name, direction string) string { return name + "{direction=" + direction + ",name=" + c.Path + "}" }
+			b.want(d, of("cgroup_tcp_bytes", "transmit"), 101*1009+37*503)
+			b.want(d, of("cgroup_tcp_bytes", "receive"), 101*1009+37*503)
+			b.want(d, of("cgroup_udp_bytes", "receive"), 0)
+			b.want(d, "tcp_bytes{direction=transmit}", 101*1009+37*503)
+			b.want(d, "tcp_bytes{direction=receive}", 101*1009+37*503)
+			b.want(d, "tcp_packets{direction=transmit}", 101+37)
+			b.want(d, "tcp_packets{direction=receive}", 101+1)
+			b.bucket(d, "tcp_size{direction=transmit}", 1009, 101)
+			b.bucket(d, "tcp_size{direction=transmit}", 503, 37)
+			b.bucket(d, "tcp_size{direction=receive}", 1009, 101)
+			b.bucket(d, "tcp_size{direction=receive}", 37*503, 1)
+		})
+	})
+}
+
+func TestRoundTripsAreThoseOfTheConnection(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := startSome(t, "sock/sock", h, "tcp_receive")
+		undisturbed(t, func(b *books) {
+			listener := workload.Listen(workload.Loopback, 1)
+			defer listener.Close()
+			before := m.read()
+			client, server := workload.Pair(listener)
+			defer client.Close()
+			defer server.Close()
+			expected := map[string]map[int]bool{"tcp_srtt": {}, "tcp_jitter": {}}
+			note := func() {
+				info := client.Info()
+				expected["tcp_srtt"][hist.Default.Index(uint64(info.Rtt)*1000)] = true
+				expected["tcp_jitter"][hist.Default.Index(uint64(info.Rttvar)*1000)] = true
+			}
+			for range 101 {
+				note()
+				client.Send(1009)
+				server.Receive(1009)
+				server.Send(1)
+				client.Receive(1)
+			}
+			// Each segment but those of the handshake: one at the client, and
+			// at the server the SYN, which its count begins with, and the last.
+			segments := uint64(client.Info().Segs_in) - 1 + uint64(server.Info().Segs_in) - 2
+			d := m.read().since(before)
+			for name, buckets := range expected {
+				b.want(d, name, segments)
+				for i := range buckets {
+					if d[name][i] == 0 {
+						b.same(name+" where TCP_INFO was", 0, 1)
+					}
+				}
+			}
+		})
+	})
+}
+
+func TestDataWaitsToBeRead(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := sockets(t, h, "tcp_packet_latency")
+		if m == nil {
+			return
+		}
+		undisturbed(t, func(b *books) {
+			listener := workload.Listen(workload.Loopback, 1)
+			defer listener.Close()
+			before := m.read()
+			client, server := workload.Pair(listener)
+			for range 7 {
+				client.Send(100)
+				client.Send(100) // does not begin the wait anew
+				time.Sleep(20 * time.Millisecond)
+				server.Peek(200)
+				server.Receive(200)
+			}
+			for range 13 {
+				client.Send(100)
+				server.Receive(100)
+			}
+			client.Send(100) // never read
+			client.Close()
+			server.Close()
+			d := m.read().since(before)
+			b.want(d, "tcp_packet_latency", 7+13)
+			b.same("waits of 20 ms and more", above(d["tcp_packet_latency"], 20*ms), 7)
+			b.same("waits of 60 ms and more", above(d["tcp_packet_latency"], 60*ms), 0)
+			b.want(d, "tcp_packet_discarded_samples", 0)
+		})
+	})
+}
+
+// above is how many values of a histogram lie in the bucket of v or above it.
+func above(words []uint64, v uint64) (n uint64) {
+	for i, w := range words {
+		if i >= hist.Default.Index(v) {
+			n += w
+		}
+	}
+	return n
+}
+
+func TestConnectsEndInFiveWays(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := startSome(t, "sock/sock", h, "tcp_connect_latency", "tcp_retransmit", "tcp_reset")
+		link := workload.NewVeth(t, workload.NewNamespace(t))
+		link.Hurry(t)
+		undisturbed(t, func(b *books) {
+			before := m.read()
+			listener := workload.Listen(workload.Loopback, 0)
+			for range 23 {
+				client, server := workload.Pair(listener)
+				client.Close()
+				server.Close()
+			}
+			closed := workload.NewSocket(unix.SOCK_STREAM, workload.Loopback)
+			for range 19 {
+				if _, err := workload.Dial(closed.Addr); !errors.Is(err, unix.ECONNREFUSED) {
+					t.Fatalf("connect to a closed port: %v", err)
+				}
+			}
+			if _, err := workload.Dial(netip.AddrPortFrom(link.Nobody, 9)); !errors.Is(err, unix.EHOSTUNREACH) {
+				t.Fatalf("connect to nobody: %v", err)
+			}
+			full, err := workload.Dial(listener.Addr) // the one connection that may wait
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := workload.Dial(listener.Addr, workload.GiveUp); !errors.Is(err, unix.ETIMEDOUT) {
+				t.Fatalf("connect to a full listener: %v", err)
+			}
+			for range 5 {
+				abandoned, err := workload.Dial(listener.Addr, workload.NoWait)
+				if err != nil {
+					t.Fatal(err)
+				}
+				abandoned.Close()
+			}
+			full.Close()
+			closed.Close()
+			listener.Close()
+			d := m.read().since(before)
+			for result, want := range map[string]uint64{
+				"success": 24, "refused": 19, "unreachable": 1, "timed_out": 1, "abandoned": 5, "other": 0,
+			} {
+				b.want(d, "tcp_connect_latency{result="+result+"}", want)
+			}
+			b.same("time-outs after a second", above(d["tcp_connect_latency{result=timed_out}"], 1000*ms), 1)
+			b.same("refusals after a second", above(d["tcp_connect_latency{result=refused}"], 1000*ms), 0)
+			b.want(d, "tcp_retransmit{kind=syn}", 1)
+			b.want(d, "tcp_reset{direction=receive}", 19+1) // the connection that was never accepted
+			b.want(d, "tcp_connect_discarded_samples", 0)
+		})
+	})
+}
+
+func TestResetsAreCounted(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := startSome(t, "sock/sock", h, "tcp_reset")
+		undisturbed(t, func(b *books) {
+			before := m.read()
+			listener := workload.Listen(workload.Loopback, 1)
+			for range 13 {
+				client, server := workload.Pair(listener)
+				client.Abort()
+				server.Close()
+			}
+			listener.Close()
+			d := m.read().since(before)
+			b.want(d, "tcp_reset{direction=transmit}", 13)
+			b.want(d, "tcp_reset{direction=receive}", 13)
+		})
+	})
+}
+
+func TestConnectionsWaitForAccept(t *testing.T) {
+	m := function(t, "sock/sock", machine(), "tcp_accept")
+	if m == nil {
+		return
+	}
+	undisturbed(t, func(b *books) {
+		before := m.read()
+		listener := workload.Listen(workload.Loopback, 20)
+		var clients []*workload.Socket
+		for range 11 {
+			client, err := workload.Dial(listener.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients = append(clients, client)
+		}
+		time.Sleep(20 * time.Millisecond)
+		for _, client := range clients {
+			listener.Accept().Close()
+			client.Close()
+		}
+		listener.Close()
+		d := m.read().since(before)
+		b.want(d, "tcp_accept_latency", 11)
+		b.same("waits of 20 ms and more", above(d["tcp_accept_latency"], 20*ms), 11)
+		for left := range uint64(11) {
+			b.bucket(d, "tcp_accept_backlog", left, 1)
+		}
+		b.want(d, "tcp_accept_discarded_samples", 0)
+	})
+}
+
+// TestWhatIsLostIsSentAgain sends to a station that is not there for a while.
+func TestWhatIsLostIsSentAgain(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := startSome(t, "sock/sock", h, "tcp_retransmit")
+		link := workload.NewVeth(t, workload.NewNamespace(t))
+		var listener *workload.Socket
+		link.Far(t, func() error { listener = workload.Listen(link.Peer, 1); return nil })
+		defer listener.Close()
+		undisturbed(t, func(b *books) {
+			client, server := workload.Pair(listener)
+			defer client.Close()
+			defer server.Close()
+			before := m.read()
+			link.Misdirect(t, true)
+			client.Send(1009)
+			time.Sleep(700 * time.Millisecond) // time-outs after 200 and 400 ms
+			link.Misdirect(t, false)
+			server.Receive(1009)
+			d, again := m.read().since(before), uint64(client.Info().Total_retrans)
+			timeouts, probes := d.count(t, "tcp_retransmit{kind=timeout}"), d.count(t, "tcp_retransmit{kind=probe}")
+			b.same("retransmissions", timeouts+probes, again)
+			if timeouts < 2 || probes > 1 {
+				b.same("retransmissions after a time-out", timeouts, 2)
+			}
+			b.want(d, "tcp_retransmit{kind=syn}", 0)
+			b.want(d, "tcp_retransmit{kind=synack}", 0)
+			b.want(d, "tcp_retransmit{kind=fast}", 0)
+		})
+	})
+}
