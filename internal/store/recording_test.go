@@ -5,11 +5,9 @@ package store
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -334,58 +332,11 @@ func TestWindowIsReadWhileItTurns(t *testing.T) {
 	}
 }
 
-var golden = flag.Bool("golden", false, "write the golden file of this version")
-
-// TestGolden reads the file that the first release of version 1 wrote.
-func TestGolden(t *testing.T) {
-	path := filepath.Join("testdata", "golden-v1.rzr")
-	w := newWorld(1)
-	all := w.ticks(t, 20)
-	if *golden {
-		wr, err := Create(vfs.OS, path, WriterOptions{EncoderOptions: EncoderOptions{KeyEvery: 8, Meta: map[string]string{"note": "golden"}, Interval: 1e9}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, s := range all {
-			if i == 10 {
-				if err := wr.WriteGap(Gap{From: 1, To: 2, Ticks: 3, Reason: "test"}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := wr.Put(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := wr.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r, err := Open(vfs.OS, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	over := map[int]int64{9: all[9].Wall + second - 1, 19: all[19].Wall + second}
-	want := expect(all, over, 0, math.MaxInt64)
-	if err := same(selected(t, r, 0, math.MaxInt64, everything), want); err != nil {
-		t.Error(err)
-	}
-	info := r.Info()
-	if len(info.Runs) != 1 || info.Runs[0].Run != *all[0].Run || info.Runs[0].Meta["note"] != "golden" || info.Runs[0].Interval != 1e9 {
-		t.Errorf("runs %+v", info.Runs)
-	}
-	if info.Ticks != 20 || info.First != all[0].Wall || info.Last != all[19].Wall || info.Interval != 1e9 || !info.Closed || len(info.Damage) > 0 {
-		t.Errorf("info %+v", info)
-	}
-	if len(info.Gaps) != 1 || info.Gaps[0] != (Gap{1, 2, 3, "test"}) {
-		t.Errorf("gaps %+v", info.Gaps)
-	}
-}
-
 func FuzzOpen(f *testing.F) {
 	b := encode(f, EncoderOptions{KeyEvery: 2}, newWorld(18).ticks(f, 3))
 	f.Add(b)
 	f.Add(append(slices.Clone(b), frontRecord(nil, TypeEnd, flagSkip, (&endFront{}).append)...))
+	f.Add(sealed(f, b, 1<<20))
 	f.Add(appendHeader(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m := vfs.NewMem()

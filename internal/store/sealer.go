@@ -19,7 +19,6 @@ type sealer struct {
 	from, to int64 // the ticks that are kept
 	known    map[metric.Hash]bool
 	run      []byte // the present chain's record
-	runDue   bool   // and it has not been emitted
 	chain    uint32
 	slots    map[uint64]*metric.Schema
 	last     tickFront
@@ -50,7 +49,7 @@ func (s *sealer) record(rec Record) error {
 			return err
 		}
 		s.c.forget()
-		s.run, s.runDue, s.chain = slices.Clone(rec.Raw), true, f.chain
+		s.run, s.chain = slices.Clone(rec.Raw), f.chain
 		s.slots, s.began = map[uint64]*metric.Schema{}, false
 	case TypeSchema:
 		f, err := parseSchemaFront(rec)
@@ -160,10 +159,7 @@ func (s *sealer) flush() error {
 	if len(s.c.rows) == 0 {
 		return nil
 	}
-	s.buf = s.buf[:0]
-	if s.runDue {
-		s.buf, s.runDue = append(s.buf, s.run...), false
-	}
+	s.buf = append(s.buf[:0], s.run...) // each time: without it a segment is lost
 	segment, err := s.c.seal(nil, &s.pack, s.dictionary)
 	if err == nil {
 		s.buf = append(s.buf, segment...)
@@ -179,10 +175,7 @@ func (s *sealer) whole(f *segmentFront, d *directory, raw []byte) error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	s.buf = s.buf[:0]
-	if s.runDue {
-		s.buf, s.runDue = append(s.buf, s.run...), false
-	}
+	s.buf = append(s.buf[:0], s.run...) // each time: without it a segment is lost
 	for i := range d.sources {
 		s.dictionary(d.sources[i].schema)
 	}

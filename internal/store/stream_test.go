@@ -258,6 +258,7 @@ func appendSum(b []byte) []byte {
 func FuzzDecoder(f *testing.F) {
 	f.Add(encode(f, EncoderOptions{KeyEvery: 2}, newWorld(5).ticks(f, 3)))
 	f.Add(encode(f, EncoderOptions{Plain: true}, newWorld(6).ticks(f, 2)))
+	f.Add(sealed(f, encode(f, EncoderOptions{}, newWorld(5).ticks(f, 5)), 50))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := NewDecoder(bytes.NewReader(b))
 		for {
