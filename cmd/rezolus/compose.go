@@ -13,14 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"rezolus/internal/agent"
 	"rezolus/internal/bpf"
 	"rezolus/internal/config"
 	"rezolus/internal/host"
-	"rezolus/internal/source/cgroupfs"
-	"rezolus/internal/source/procfs"
 	"rezolus/internal/source/things"
 	"rezolus/probes"
 )
@@ -36,12 +33,9 @@ type house struct {
 	things   *things.Things
 	refused  error // why there are none: the kernel takes no BPF from us
 	trackers []*host.Cgroups
-	sources  []agent.Source
+	sources  []reading
 	others   []bpf.SamplerStatus // samplers that are no probes
 }
-
-// plain are the samplers that need no probe.
-var plain = []string{"cpu_usage", "cpu_cores", "rezolus_rusage"}
 
 // build loads the probes and opens the files of the samplers that are on. It
 // fails only for a wrong configuration: a probe that cannot run is said in the
@@ -63,7 +57,11 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	if err := h.findProbes(); err != nil {
 		return nil, err
 	}
-	known := slices.Clone(plain)
+	known := []string{cpuUsage, cpuCores, rusage}
+	plain := h.plain()
+	for _, s := range plain {
+		known = append(known, s.Name)
+	}
 	for _, o := range h.objects {
 		known = append(known, o.Samplers()...)
 	}
@@ -73,7 +71,7 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	h.things, h.refused = things.Track(things.Options{Host: h.host, MaxCgroups: c.Cgroups.Max,
 		Cgroups: h.track(host.CgroupMode().Mount), Log: log}, h.objects...)
 	h.loadProbes()
-	h.openFiles()
+	h.openPlain(plain)
 	return h, nil
 }
 
@@ -168,44 +166,14 @@ func (h *house) loadProbes() {
 		}
 		h.probes = append(h.probes, p)
 		if s := p.Source(); s != nil {
-			h.sources = append(h.sources, s)
+			h.sources = append(h.sources, reading{Source: s})
 		}
 	}
 	if h.things != nil {
 		for _, s := range h.things.Sources() {
-			h.sources = append(h.sources, s)
+			h.sources = append(h.sources, reading{Source: s})
 		}
 	}
-}
-
-// openFiles opens the sources that read /proc and /sys.
-func (h *house) openFiles() {
-	usage, cores := h.config.Enabled("cpu_usage"), h.config.Enabled("cpu_cores")
-	var err error
-	if usage || cores {
-		var stat *procfs.Stat
-		if stat, err = procfs.NewStat(usage, cores); err == nil {
-			h.sources = append(h.sources, stat)
-		}
-	}
-	h.judge("cpu_usage", usage, "/proc/stat, cgroup file system", err)
-	h.judge("cpu_cores", cores, "/proc/stat", err)
-	h.judge("rezolus_rusage", h.config.Enabled("rezolus_rusage"), "getrusage", nil)
-	mode := host.CgroupMode()
-	if tracker := h.track(mode.CPUAcct); usage && tracker != nil {
-		h.sources = append(h.sources, cgroupfs.NewCPU(tracker, mode.CPUAcct, mode.V1(), h.config.Cgroups.Max))
-	}
-}
-
-func (h *house) judge(name string, enabled bool, hook string, err error) {
-	s := bpf.SamplerStatus{Name: name, State: bpf.Healthy, Programs: []bpf.ProgramStatus{{Name: name, Hook: hook, State: bpf.Healthy}}}
-	switch {
-	case !enabled:
-		s = bpf.SamplerStatus{Name: name, State: bpf.Disabled, Reason: "switched off in the configuration"}
-	case err != nil:
-		s = bpf.SamplerStatus{Name: name, State: bpf.Failed, Reason: err.Error()}
-	}
-	h.others = append(h.others, s)
 }
 
 // samplers is how each sampler fares, sorted by name.
@@ -233,28 +201,15 @@ func (h *house) kernelBytes() uint64 {
 // newAgent gives the sources to an agent.
 func (h *house) newAgent() *agent.Agent {
 	kernel := h.kernelBytes() // does not change once loaded
-	self := agent.Self{Off: !h.config.Enabled("rezolus_rusage"), KernelMemory: func() uint64 { return kernel }}
+	self := agent.Self{Off: !h.config.Enabled(rusage), KernelMemory: func() uint64 { return kernel }}
 	if measuresAlways() {
 		self.Programs = h.programs
 	}
 	a := agent.New(agent.Options{Run: host.NewRun(version), Log: h.log, Self: self})
 	for _, s := range h.sources {
-		a.Add(s, agent.SourceOptions{Every: paceOf(s)})
+		a.Add(s.Source, s.SourceOptions)
 	}
 	return a
-}
-
-// paceOf is how often a source is read at most. The kernel shows /proc/stat in
-// steps of 10 ms and a read costs some 10 us, and as much again for each
-// cgroup; mapped memory costs nothing.
-func paceOf(s agent.Source) time.Duration {
-	switch s.(type) {
-	case *procfs.Stat:
-		return 100 * time.Millisecond
-	case *cgroupfs.CPU:
-		return time.Second
-	}
-	return 0
 }
 
 // close closes what the agent does not.

@@ -91,7 +91,7 @@ func (d diagnosis) print(w io.Writer) error {
 				sizes = append(sizes, fmt.Sprint(p.Instructions))
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Name, s.State, strings.Join(hooks, " "), strings.Join(sizes, "+"))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Name, s.State, shorten(hooks), strings.Join(sizes, "+"))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -102,6 +102,15 @@ func (d diagnosis) print(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// shorten is the first of many hooks, and how many more there are; --json has
+// them all.
+func shorten(hooks []string) string {
+	if len(hooks) > 2 {
+		return fmt.Sprintf("%s and %d more", hooks[0], len(hooks)-1)
+	}
+	return strings.Join(hooks, " ")
 }
 
 func (h *house) cgroupStatus() cgroupStatus {

@@ -60,6 +60,12 @@ var (
 		Unit: metric.Bytes, Kind: metric.Gauge, Sampler: sampler}
 )
 
+// SelfDescs describe the metrics that an agent has of itself.
+func SelfDescs() []*metric.Desc {
+	return []*metric.Desc{selfCPU, selfRSS, selfKernel, selfReclaims, selfFaults, selfBlocks, selfSwitches, selfTicks, selfMissed,
+		selfDropped, selfTick, sourceSpent, sourceErrors, sourceLost, programRuns, programTime}
+}
+
 // self is the agent as one of its own sources.
 type self struct {
 	agent    *Agent

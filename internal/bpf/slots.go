@@ -247,8 +247,8 @@ func (c *Slots) erase(id uint64) {
 	}
 }
 
-// Name is that of the domain.
-func (c *Slots) Name() string { return c.domain.Name }
+// Name is "per_" and the domain's.
+func (c *Slots) Name() string { return "per_" + c.domain.Name }
 
 // Read sums the banks of each live slot. It allocates only when things came
 // or went.

@@ -29,6 +29,8 @@ type Config struct {
 	Window   Window             `toml:"window"`
 	Cgroups  Cgroups            `toml:"cgroups"`
 	Probes   Probes             `toml:"probes"`
+	External External           `toml:"external"`
+	Scrape   []Scrape           `toml:"scrape"`
 	Defaults Sampler            `toml:"defaults"`
 	Samplers map[string]Sampler `toml:"samplers"`
 }
@@ -61,19 +63,40 @@ type Probes struct {
 	Directory string `toml:"directory"`
 }
 
+// External is the socket on which other programs push metrics, once the
+// sampler external is on.
+type External struct {
+	Path  string   `toml:"path"`
+	Group string   `toml:"group"` // that may connect; empty: the agent's own
+	TTL   Duration `toml:"ttl"`   // of a series after its last update
+}
+
+// Scrape is an endpoint whose metrics are read.
+type Scrape struct {
+	URL      string   `toml:"url"`
+	Name     string   `toml:"name"`   // value of the label endpoint; empty: host:port
+	Prefix   string   `toml:"prefix"` // of every name
+	Interval Duration `toml:"interval"`
+	Timeout  Duration `toml:"timeout"`
+	Counters []string `toml:"counters"` // names that only grow, of a JSON document
+}
+
 // Sampler switches metrics on or off.
 type Sampler struct {
 	Enabled *bool `toml:"enabled"`
+	// Interval is how often it is read at most; 0: as is best for it.
+	Interval Duration `toml:"interval"`
 }
 
 // Default is the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		General: General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second)},
-		Log:     Log{Level: "info"},
-		Window:  Window{Memory: 8 << 20},
-		Cgroups: Cgroups{Max: 1024},
-		Probes:  Probes{Directory: DefaultProbes},
+		General:  General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second)},
+		Log:      Log{Level: "info"},
+		Window:   Window{Memory: 8 << 20},
+		Cgroups:  Cgroups{Max: 1024},
+		Probes:   Probes{Directory: DefaultProbes},
+		External: External{Path: "/run/rezolus/external.sock", TTL: Duration(time.Minute)},
 	}
 }
 
@@ -126,6 +149,17 @@ func (c *Config) check() error {
 	if c.Cgroups.Max < 1 || c.Cgroups.Max > 65536 {
 		return fmt.Errorf(" cgroups.max %d: want 1 to 65536", c.Cgroups.Max)
 	}
+	for name, s := range c.Samplers {
+		if i := time.Duration(s.Interval); i != 0 && (i < time.Millisecond || i > time.Hour) {
+			return fmt.Errorf(" samplers.%s.interval %v: want 1ms to 1h", name, i)
+		}
+	}
+	if i := time.Duration(c.Defaults.Interval); i != 0 {
+		return fmt.Errorf(" defaults.interval %v: each sampler has a default of its own; set it under [samplers.NAME]", i)
+	}
+	if ttl := time.Duration(c.External.TTL); ttl < time.Second || ttl > 24*time.Hour {
+		return fmt.Errorf(" external.ttl %v: want 1s to 24h", ttl)
+	}
 	if c.General.BTFPath != "" {
 		if _, err := os.Stat(c.General.BTFPath); err != nil {
 			return fmt.Errorf(" general.btf_path: %w", err)
@@ -149,13 +183,15 @@ func (c *Config) CheckSamplers(known []string) error {
 
 // Enabled tells whether a sampler is on: its own switch, else the default's,
 // else yes.
-func (c *Config) Enabled(sampler string) bool {
-	for _, s := range []Sampler{c.Samplers[sampler], c.Defaults} {
-		if s.Enabled != nil {
-			return *s.Enabled
-		}
+func (c *Config) Enabled(sampler string) bool { return c.EnabledOr(sampler, true) }
+
+// EnabledOr is Enabled for a sampler that is off unless its own switch is on,
+// or that is as the default says.
+func (c *Config) EnabledOr(sampler string, usually bool) bool {
+	if own := c.Samplers[sampler].Enabled; own != nil {
+		return *own
 	}
-	return true
+	return usually && (c.Defaults.Enabled == nil || *c.Defaults.Enabled)
 }
 
 // SlogLevel is the level for log/slog. trace, which the original has too, is

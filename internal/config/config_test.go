@@ -45,13 +45,28 @@ directory = "/somewhere"
 enabled = false
 [samplers.cpu_usage]
 enabled = true
+interval = "5s"
+[external]
+path = "/run/x.sock"
+group = "wheel"
+ttl = "10s"
+[[scrape]]
+url = "http://localhost:9100/metrics"
+name = "node"
+prefix = "n_"
+interval = "15s"
+timeout = "2s"
+counters = ["a"]
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	on, off := true, false
 	want := &Config{General{"127.0.0.1:0", Duration(1500 * time.Millisecond), Duration(100 * time.Millisecond), "/dev/null"},
-		Log{"warn"}, Window{64 << 20}, Cgroups{7}, Probes{"/somewhere"}, Sampler{&off}, map[string]Sampler{"cpu_usage": {&on}}}
+		Log{"warn"}, Window{64 << 20}, Cgroups{7}, Probes{"/somewhere"},
+		External{"/run/x.sock", "wheel", Duration(10 * time.Second)},
+		[]Scrape{{"http://localhost:9100/metrics", "node", "n_", Duration(15 * time.Second), Duration(2 * time.Second), []string{"a"}}},
+		Sampler{Enabled: &off}, map[string]Sampler{"cpu_usage": {&on, Duration(5 * time.Second)}}}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}
@@ -87,6 +102,10 @@ func TestBadInputNamesTheLineAndTheFix(t *testing.T) {
 	f("[cgroups]\nmax = \"many\"", "2:")
 	f("[general\n", "1:")
 	f("[general]\nbtf_path = \"/no/such/file\"", "general.btf_path", "no such file")
+	f("[samplers.x]\ninterval = \"1us\"", "samplers.x.interval", "want 1ms to 1h")
+	f("[defaults]\ninterval = \"1s\"", "set it under [samplers.NAME]")
+	f("[external]\nttl = \"1ms\"", "external.ttl", "want 1s to 24h")
+	f("[[scrape]]\nulr = \"x\"", "2: unknown key scrape.ulr", "did you mean scrape.url?")
 	f("[scheduler]\npolicy = \"fifo\"", "is a key of the original Rezolus", "delete it")
 	f("[general]\nsnapshot_format = \"v3\"", "is a key of the original")
 }

@@ -17,8 +17,7 @@ import (
 var elsewhere = map[string]string{
 	"general.snapshot_format": "there is one format; delete it",
 	"scheduler":               "the agent needs no real-time priority; use nice(1) or the unit file, and delete it",
-	"external_metrics":        "metrics pushed by other programs are not taken; delete it",
-	"defaults.interval":       "samplers have no interval of their own; every consumer names its own",
+	"external_metrics":        "it is [external] here, and [samplers.external] enabled = true",
 	"defaults.gpu_perf_level": "there is no such sampler; delete it",
 }
 
@@ -63,6 +62,9 @@ func keys(t reflect.Type, prefix string, written []string) []string {
 		switch {
 		case f.Type.Kind() == reflect.Map && len(written) > 1:
 			all = append(all, keys(f.Type.Elem(), name+"."+written[1]+".", nil)...)
+		case f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct:
+			all = append(all, name)
+			all = append(all, keys(f.Type.Elem(), name+".", nil)...)
 		case f.Type.Kind() == reflect.Struct:
 			all = append(all, name)
 			all = append(all, keys(f.Type, name+".", nil)...)

@@ -21,6 +21,18 @@ type Hierarchy struct {
 	// Unified is the mount of the unified hierarchy, or "". With version 1 it
 	// makes the host a hybrid one.
 	Unified string
+	// V1Mounts are where the v1 controllers are mounted, by name (and by
+	// every other option of their mounts).
+	V1Mounts map[string]string
+}
+
+// Controller is where a controller counts: its own v1 mount on such hosts, or
+// the unified hierarchy; "": nowhere.
+func (h Hierarchy) Controller(name string) string {
+	if h.V1() {
+		return h.V1Mounts[name]
+	}
+	return h.Mount
 }
 
 // V1 tells that BPF programs must look at the task's cpu controller and not
@@ -52,7 +64,8 @@ func CgroupMode() Hierarchy {
 // parseHierarchy takes the first mount of each kind: later ones of the same
 // are made for containers.
 func parseHierarchy(mounts string) Hierarchy {
-	var cpu, acct, unified string
+	var unified string
+	v1 := map[string]string{}
 	first := func(to *string, mount string) {
 		if *to == "" {
 			*to = mount
@@ -64,18 +77,15 @@ func parseHierarchy(mounts string) Hierarchy {
 			first(&unified, m.at)
 		case "cgroup":
 			for option := range strings.SplitSeq(m.options, ",") {
-				switch option {
-				case "cpu":
-					first(&cpu, m.at)
-				case "cpuacct":
-					first(&acct, m.at)
+				if _, known := v1[option]; !known {
+					v1[option] = m.at
 				}
 			}
 		}
 	}
 	switch {
-	case cpu != "":
-		return Hierarchy{Mount: cpu, Version: 1, CPUAcct: acct, Unified: unified}
+	case v1["cpu"] != "":
+		return Hierarchy{Mount: v1["cpu"], Version: 1, CPUAcct: v1["cpuacct"], Unified: unified, V1Mounts: v1}
 	case unified != "":
 		return Hierarchy{Mount: unified, Version: 2, CPUAcct: unified, Unified: unified}
 	}

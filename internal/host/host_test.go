@@ -5,6 +5,7 @@ package host
 import (
 	"encoding/binary"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -154,7 +155,7 @@ func TestOnlineIsWhatNprocSays(t *testing.T) {
 func TestParseHierarchy(t *testing.T) {
 	f := func(mounts string, want Hierarchy, text string) {
 		t.Helper()
-		if got := parseHierarchy(mounts); got != want || got.String() != text {
+		if got := parseHierarchy(mounts); !reflect.DeepEqual(got, want) || got.String() != text {
 			t.Errorf("%+v, %s; want %+v, %s", got, got, want, text)
 		}
 	}
@@ -162,13 +163,15 @@ func TestParseHierarchy(t *testing.T) {
 	const unified = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
 	f("", Hierarchy{}, "none mounted")
 	f("proc /proc proc rw 0 0\n"+v2+"cgroup2 /var/lib/c cgroup2 rw 0 0\n",
-		Hierarchy{"/sys/fs/cgroup", 2, "/sys/fs/cgroup", "/sys/fs/cgroup"}, "v2 at /sys/fs/cgroup")
-	f("cgroup /a\\040b cgroup rw,cpu,cpuacct 0 0\n", Hierarchy{"/a b", 1, "/a b", ""}, "v1 cpu controller at /a b")
+		Hierarchy{Mount: "/sys/fs/cgroup", Version: 2, CPUAcct: "/sys/fs/cgroup", Unified: "/sys/fs/cgroup"}, "v2 at /sys/fs/cgroup")
+	f("cgroup /a\\040b cgroup rw,cpu,cpuacct 0 0\n",
+		Hierarchy{Mount: "/a b", Version: 1, CPUAcct: "/a b", V1Mounts: map[string]string{"rw": "/a b", "cpu": "/a b", "cpuacct": "/a b"}}, "v1 cpu controller at /a b")
 	f("cgroup /c/cpu cgroup rw,cpu 0 0\ncgroup /c/cpuacct cgroup rw,cpuacct 0 0\ncgroup /c/set cgroup rw,cpuset 0 0\n"+unified,
-		Hierarchy{"/c/cpu", 1, "/c/cpuacct", "/sys/fs/cgroup/unified"},
+		Hierarchy{Mount: "/c/cpu", Version: 1, CPUAcct: "/c/cpuacct", Unified: "/sys/fs/cgroup/unified",
+			V1Mounts: map[string]string{"rw": "/c/cpu", "cpu": "/c/cpu", "cpuacct": "/c/cpuacct", "cpuset": "/c/set"}},
 		"hybrid: v1 cpu controller at /c/cpu, v2 at /sys/fs/cgroup/unified")
 	f("cgroup /c/systemd cgroup rw,name=systemd 0 0\n"+unified,
-		Hierarchy{"/sys/fs/cgroup/unified", 2, "/sys/fs/cgroup/unified", "/sys/fs/cgroup/unified"}, "v2 at /sys/fs/cgroup/unified")
+		Hierarchy{Mount: "/sys/fs/cgroup/unified", Version: 2, CPUAcct: "/sys/fs/cgroup/unified", Unified: "/sys/fs/cgroup/unified"}, "v2 at /sys/fs/cgroup/unified")
 }
 
 func FuzzParseHierarchy(f *testing.F) {

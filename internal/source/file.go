@@ -11,7 +11,9 @@ import (
 )
 
 // File is a file of /proc or /sys that is read again and again from its
-// beginning. It stays open, so that a read is one pread.
+// beginning. It stays open, so that a read is one pread. It is for files that
+// the kernel makes as one record, as /proc/stat and all of /sys; others end a
+// read after a page of records (fs/seq_file.c, seq_read_iter).
 type File struct {
 	f   *os.File
 	buf []byte

@@ -28,6 +28,9 @@ var (
 // cpuStates are the values of the label state, in the order of a group's words.
 var cpuStates = [...]string{"user", "system"}
 
+// CPUDescs describe the metrics of CPU.
+func CPUDescs() []*metric.Desc { return []*metric.Desc{cpuUsage, unread} }
+
 // Groups is what a source must know of the control groups. Generation changes
 // with Members.
 type Groups interface {

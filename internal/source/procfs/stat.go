@@ -40,6 +40,9 @@ var (
 	cpuCores = &metric.Desc{Name: "cpu_cores", Help: "CPUs that are online", Kind: metric.Gauge, Sampler: "cpu_cores"}
 )
 
+// StatDescs describe the metrics of Stat.
+func StatDescs() []*metric.Desc { return []*metric.Desc{cpuUsage, cpuCores} }
+
 // Stat is the source of /proc/stat: the time of each CPU by state, and how many
 // CPUs there are. The kernel shows the time in steps of 10 ms, and counts it by
 // its scheduler tick unless it is built to account at every change of state
