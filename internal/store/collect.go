@@ -13,7 +13,7 @@ import (
 const (
 	maxTicks   = 1<<16 - 1
 	maxChanges = 1 << 22
-	maxCells   = 1 << 27 // ticks times series
+	maxCells   = 1 << 25 // ticks times series
 )
 
 // sealChanges is the number of changed words at which a segment is sealed.
