@@ -43,7 +43,7 @@ CGROUP_BANKS(fs_cgroups, struct fs_cgroup);
  */
 #define DEPTH 4
 struct operation {
-	u64 key;   /* the pointer that the function was called with | op */
+	u64 key;   /* the pointer that the function was called with + op: the verifier lets nobody OR one */
 	u64 begun; /* bpf_ktime_get_ns() */
 };
 struct fs_task {

@@ -54,7 +54,7 @@ inline_ int begin(enum op op, u64 on, const bool raw)
 	/* So full it can only be of operations whose end was missed. */
 	u64 at = task->depth < DEPTH ? task->depth : 0;
 
-	task->operations[at].key = on | op;
+	task->operations[at].key = on + op;
 	task->operations[at].begun = bpf_ktime_get_ns();
 	task->depth = at + 1;
 	return 0;
@@ -73,7 +73,7 @@ inline_ u64 end(enum op op, u64 *on, const bool raw)
 	for (int at = DEPTH - 1; at >= 0; at--) {
 		u64 key = task->operations[at].key;
 
-		if ((u64)at >= task->depth || (*on ? key != (*on | op) : (key & 7) != op))
+		if ((u64)at >= task->depth || (*on ? key != *on + op : (key & 7) != op))
 			continue;
 		*on = key & ~7ull;
 		task->depth = at;

@@ -152,6 +152,18 @@ inline_ int tlb_flush(u64 *ctx, const bool raw)
 
 AT(tlb_flush, on_tlb_flush, "cpu_tlb_flush", tlb_flush)
 
+/*
+ * Every architecture has the tracepoint, but only x86 passes it. This one, at
+ * which next to nothing ever happens, is there on x86 alone: without it the
+ * sampler is unsupported, instead of a zero that is not true.
+ */
+inline_ int only_on_x86(u64 *ctx, const bool raw)
+{
+	return 0;
+}
+
+AT(x86_platform_ipi_entry, on_platform_ipi, "cpu_tlb_flush", only_on_x86)
+
 #define PWR_EVENT_EXIT ((u32)-1) /* include/trace/events/power.h */
 
 /* A CPU goes idle, or wakes up. */

@@ -25,7 +25,7 @@ func TestAnOOMKillIsTheVictimsCgroups(t *testing.T) {
 		m.await(c.Path)
 		pages := workload.Pages(t, 64<<20/os.Getpagesize())
 		before := m.read()
-		status := c.Process(t, func() { workload.Touch(pages) })
+		status := c.Touch(t, pages)
 		if !status.Signaled() || status.Signal() != unix.SIGKILL {
 			t.Fatalf("a process that needs 64 MiB of 16 ended with %v", status)
 		}
@@ -42,8 +42,7 @@ func TestAnOOMKillIsTheVictimsCgroups(t *testing.T) {
 func scarce(t *testing.T, c *workload.Memory) {
 	t.Helper()
 	fd := workload.NewDisk(t, 64<<20).Cached(t)
-	page := workload.Pages(t, 1)
-	status := c.Process(t, func() { workload.ReadPages(fd, 64<<20/4096, page) })
+	status := c.Read(t, fd, 64<<20/4096)
 	if status.ExitStatus() != 0 || status.Signaled() {
 		t.Fatalf("reading in little memory ended with %v", status)
 	}

@@ -24,7 +24,23 @@ func startSome(t testing.TB, object string, h bpf.Host, samplers ...string) *met
 			t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
 		}
 	}
+	m.best()
 	return m
+}
+
+// best asserts that what runs is the best that this kernel can: no program was
+// refused for another reason than that the kernel lacks what it takes.
+func (m *meter) best() {
+	m.t.Helper()
+	for _, s := range m.probe.Status() {
+		for _, p := range s.Programs {
+			for _, tried := range p.Tried {
+				if !tried.Unsupported {
+					m.t.Errorf("%s: %s", tried.Hook, tried.Reason)
+				}
+			}
+		}
+	}
 }
 
 // unsupported asserts that this kernel cannot have the sampler, and that its
@@ -81,6 +97,7 @@ func function(t testing.TB, object string, h bpf.Host, sampler string) *meter {
 			t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
 		}
 	}
+	m.best()
 	return m
 }
 

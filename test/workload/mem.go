@@ -94,21 +94,22 @@ func memoryMount(t testing.TB) (mount string, unified bool) {
 	return mount, true
 }
 
-// Process runs f in a process of its own inside the cgroup and waits for its
-// end. f may make system calls by this package's functions and touch memory
-// that is there; nothing of the runtime runs in the process.
-func (m *Memory) Process(t testing.TB, f func()) (status unix.WaitStatus) {
+// Touch writes to each page in a process of its own inside the cgroup.
+func (m *Memory) Touch(t testing.TB, pages []byte) unix.WaitStatus { return m.process(t, pages, 0, 0) }
+
+// Read reads n pages of a file, one by one, in a process of its own inside the
+// cgroup. The process ends with 1 where a page is not read whole.
+func (m *Memory) Read(t testing.TB, fd, n int) unix.WaitStatus {
+	return m.process(t, Pages(t, 1), fd, n)
+}
+
+func (m *Memory) process(t testing.TB, pages []byte, fd, n int) (status unix.WaitStatus) {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	self := [1]byte{'0'} // the one that writes it
 	pid := raw(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0)
 	if pid == 0 {
-		for _, fd := range m.procs {
-			syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&self)), 1)
-		}
-		f()
-		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		child(m.procs, pages, fd, n)
 	}
 	for {
 		if _, err := unix.Wait4(int(pid), &status, 0, nil); err != unix.EINTR {
@@ -118,6 +119,30 @@ func (m *Memory) Process(t testing.TB, f func()) (status unix.WaitStatus) {
 			return status
 		}
 	}
+}
+
+var self = [1]byte{'0'} // to cgroup.procs: the process that writes it
+
+// child is all that the process does. No function that it calls may look at the
+// stack's limit: the runtime may have asked this goroutine to stop at that
+// moment, and in the new process nobody would let it go on.
+//
+//go:nosplit
+func child(procs []int, pages []byte, fd, n int) {
+	var failed uintptr
+	for _, p := range procs {
+		syscall.RawSyscall(unix.SYS_WRITE, uintptr(p), uintptr(unsafe.Pointer(&self)), 1)
+	}
+	for i := 0; i < len(pages); i += 4096 {
+		pages[i] = 1
+	}
+	for i := range n {
+		r, _, _ := syscall.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&pages[0])), 4096, uintptr(i)*4096, 0, 0)
+		if r != 4096 {
+			failed = 1
+		}
+	}
+	syscall.RawSyscall(unix.SYS_EXIT_GROUP, failed, 0, 0)
 }
 
 // Pages is n pages of memory that nobody touched, small ones, until the test
