@@ -5,6 +5,7 @@ package truth
 import (
 	"errors"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -29,16 +30,22 @@ func sockets(t *testing.T, h bpf.Host, samplers ...string) *meter {
 	if kernel.AtLeast(6, 3) {
 		return startSome(t, "sock/sock", h, samplers...)
 	}
-	m := load(t, "sock/sock", h, samplers...)
+	m, functions := load(t, "sock/sock", h, samplers...), h.KernelBTF && trampolines(kernel)
 	for _, s := range m.probe.Status() {
-		if slices.Contains(samplers, s.Name) && (s.State == bpf.Healthy) != h.KernelBTF {
+		if slices.Contains(samplers, s.Name) && (s.State == bpf.Healthy) != functions {
 			t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
 		}
 	}
-	if !h.KernelBTF {
+	if !functions {
 		return nil
 	}
 	return m
+}
+
+// trampolines tells whether programs can attach to functions: arm64 got its
+// direct calls from ftrace with 6.4.
+func trampolines(kernel host.Kernel) bool {
+	return runtime.GOARCH == "amd64" || kernel.AtLeast(6, 4)
 }
 
 func TestTCPBytesAreCounted(t *testing.T) {
@@ -240,6 +247,14 @@ func TestResetsAreCounted(t *testing.T) {
 }
 
 func TestConnectionsWaitForAccept(t *testing.T) {
+	kernel, err := host.RunningKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !trampolines(kernel) {
+		unsupported(t, "sock/sock", machine(), "tcp_accept")
+		return
+	}
 	m := function(t, "sock/sock", machine(), "tcp_accept")
 	if m == nil {
 		return
@@ -279,25 +294,66 @@ func TestWhatIsLostIsSentAgain(t *testing.T) {
 		var listener *workload.Socket
 		link.Far(t, func() error { listener = workload.Listen(link.Peer, 1); return nil })
 		defer listener.Close()
-		undisturbed(t, func(b *books) {
+		// retransmissions of a new connection that loses what lose does, by kind
+		lost := func(b *books, lose func(client, server *workload.Socket)) map[string]uint64 {
 			client, server := workload.Pair(listener)
 			defer client.Close()
 			defer server.Close()
-			before := m.read()
-			link.Misdirect(t, true)
-			client.Send(1009)
-			time.Sleep(700 * time.Millisecond) // time-outs after 200 and 400 ms
-			link.Misdirect(t, false)
-			server.Receive(1009)
+			before, kinds, sum := m.read(), map[string]uint64{}, uint64(0)
+			lose(client, server)
 			d, again := m.read().since(before), uint64(client.Info().Total_retrans)
-			timeouts, probes := d.count(t, "tcp_retransmit{kind=timeout}"), d.count(t, "tcp_retransmit{kind=probe}")
-			b.same("retransmissions", timeouts+probes, again)
-			if timeouts < 2 || probes > 1 {
-				b.same("retransmissions after a time-out", timeouts, 2)
+			for _, kind := range []string{"syn", "synack", "timeout", "fast", "probe"} {
+				kinds[kind] = d.count(t, "tcp_retransmit{kind="+kind+"}")
+				sum += kinds[kind]
 			}
-			b.want(d, "tcp_retransmit{kind=syn}", 0)
-			b.want(d, "tcp_retransmit{kind=synack}", 0)
-			b.want(d, "tcp_retransmit{kind=fast}", 0)
+			b.same("retransmissions", sum, again)
+			return kinds
+		}
+		t.Run("all", func(t *testing.T) {
+			undisturbed(t, func(b *books) {
+				kinds := lost(b, func(client, server *workload.Socket) {
+					link.Misdirect(t, true)
+					client.Send(1009)
+					time.Sleep(700 * time.Millisecond) // time-outs after 200 and 400 ms
+					link.Misdirect(t, false)
+					server.Receive(1009)
+				})
+				if kinds["timeout"] < 2 || kinds["probe"] > 1 {
+					b.same("retransmissions after a time-out", kinds["timeout"], 2)
+				}
+				b.same("others", kinds["syn"]+kinds["synack"]+kinds["fast"], 0)
+			})
+		})
+		t.Run("one of many", func(t *testing.T) {
+			undisturbed(t, func(b *books) {
+				kinds := lost(b, func(client, server *workload.Socket) {
+					link.Misdirect(t, true)
+					client.Send(1009)
+					link.Misdirect(t, false)
+					for range 9 {
+						client.Send(1009)
+					}
+					server.Receive(10 * 1009)
+				})
+				b.same("fast retransmissions", kinds["fast"], 1)
+			})
+		})
+		t.Run("answer to a SYN", func(t *testing.T) {
+			undisturbed(t, func(b *books) {
+				before, counted := m.read(), link.FarNetstat(t, "TCPSynRetrans")
+				link.MisdirectBack(t, true)
+				if _, err := workload.Dial(listener.Addr, workload.GiveUp); !errors.Is(err, unix.ETIMEDOUT) {
+					t.Fatalf("connect without an answer: %v", err)
+				}
+				link.MisdirectBack(t, false)
+				d := m.read().since(before)
+				b.want(d, "tcp_retransmit{kind=syn}", 1)
+				answers := link.FarNetstat(t, "TCPSynRetrans") - counted
+				b.want(d, "tcp_retransmit{kind=synack}", answers)
+				if answers == 0 {
+					b.same("answers sent again", answers, 1)
+				}
+			})
 		})
 	})
 }

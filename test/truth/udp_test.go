@@ -60,6 +60,9 @@ func TestUDPBytesAreCounted(t *testing.T) {
 // a function of its own that sends.
 func TestDatagramsAreCountedOfBothFamilies(t *testing.T) {
 	m := sockets(t, machine(), "udp_traffic", "tcp_traffic")
+	if m == nil {
+		return
+	}
 	c := m.cgroup("udp6")
 	before := m.read()
 	c.Thread(t, func() { workload.Datagrams6(17, 101) })

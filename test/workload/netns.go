@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -115,13 +118,22 @@ func (l *Link) Far(t testing.TB, f func() error) {
 // no longer.
 func (l *Link) Misdirect(t testing.TB, on bool) {
 	t.Helper()
-	mac := peerMAC
+	if err := misdirect(l.Name, l.Peer, peerMAC, on); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MisdirectBack does so with the packets from the peer.
+func (l *Link) MisdirectBack(t testing.TB, on bool) {
+	t.Helper()
+	l.Far(t, func() error { return misdirect(l.Name, l.Local, localMAC, on) })
+}
+
+func misdirect(name string, neighbour netip.Addr, mac [6]byte, on bool) error {
 	if on {
 		mac[5] = 0xee
 	}
-	if err := setNeighbour(l.Name, l.Peer, mac); err != nil {
-		t.Fatal(err)
-	}
+	return setNeighbour(name, neighbour, mac)
 }
 
 // Hurry lets the link find out within a tenth of a second that Nobody is there.
@@ -145,6 +157,25 @@ func (l *Link) Statistic(t testing.TB, name string) (n uint64) {
 	if _, err := fmt.Sscan(string(text), &n); err != nil {
 		t.Fatal(err)
 	}
+	return n
+}
+
+// FarNetstat is a field of TcpExt in the peer's /proc/net/netstat.
+func (l *Link) FarNetstat(t testing.TB, field string) (n uint64) {
+	t.Helper()
+	l.Far(t, func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netstat")
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(string(text), "\n") // the names, then the values
+		at := slices.Index(strings.Fields(lines[0]), field)
+		if at < 0 {
+			return fmt.Errorf("no field %s in /proc/net/netstat", field)
+		}
+		n, err = strconv.ParseUint(strings.Fields(lines[1])[at], 10, 64)
+		return err
+	})
 	return n
 }
 
