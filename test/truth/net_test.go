@@ -13,6 +13,7 @@ import (
 
 	"rezolus/internal/bpf"
 	"rezolus/internal/hist"
+	"rezolus/internal/host"
 	"rezolus/test/workload"
 )
 
@@ -289,6 +290,37 @@ func TestAFullSocketDrops(t *testing.T) {
 			}
 			d := m.read().since(before)
 			b.same("network_drop for a full socket", d.everywhere("network_drop", "reason=socket_buffer"), uint64(101-to.Drain()))
+		})
+	})
+}
+
+func TestAFirewallDrops(t *testing.T) {
+	kernel, err := host.RunningKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !kernel.AtLeast(6, 4) {
+		t.Skip("netfilter takes programs since Linux 6.4")
+	}
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := startSome(t, "net/net", h, "network_drops", "network_sizes")
+		link := workload.NewVeth(t, workload.NewNamespace(t))
+		link.FarFirewall(t)
+		from := workload.NewSocket(unix.SOCK_DGRAM, link.Local)
+		defer from.Close()
+		undisturbed(t, func(b *books) {
+			before := m.read()
+			for range 17 {
+				from.SendTo(netip.AddrPortFrom(link.Peer, discard), 100)
+			}
+			var d reading // the peer receives in a softirq of its own
+			for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+				if d = m.read().since(before); d.everywhere("network_discard", "reason=netfilter") >= 17 {
+					break
+				}
+			}
+			b.same("network_discard of the firewall", d.everywhere("network_discard", "reason=netfilter"), 17)
+			b.same("network_discard without a socket", d.everywhere("network_discard", "reason=no_socket"), 0)
 		})
 	})
 }
