@@ -18,10 +18,13 @@ import (
 // why none could be.
 type attached struct {
 	hook
-	program *ebpf.Program
-	link    link.Link // nil: no rung held
-	section string    // of the rung that holds
-	tried   []Attempt // rungs that did not
+	program *ebpf.Program                          // nil: no rung held
+	link    link.Link                              // nil: it is shed, or no rung held
+	hold    func(*ebpf.Program) (link.Link, error) // attaches where program is
+	rung    string                                 // the program's name in the object
+	section string                                 // of the rung that holds
+	spent   Cost                                   // of programs that ran here before this one
+	tried   []Attempt                              // rungs that did not
 }
 
 // Attempt is a rung of the ladder that did not hold.
@@ -58,13 +61,24 @@ func (p *Probe) try(a *attached, rung *ebpf.ProgramSpec, spec *ebpf.CollectionSp
 	if err != nil {
 		return err
 	}
-	l, err := attachProgram(kind, rung.AttachTo, program)
+	a.hold = func(p *ebpf.Program) (link.Link, error) { return attachProgram(kind, rung.AttachTo, p) }
+	l, err := a.hold(program)
 	if err != nil {
 		program.Close()
 		return fmt.Errorf("attach: %w", err)
 	}
-	a.program, a.link, a.section = program, l, rung.SectionName
+	a.program, a.link, a.rung, a.section = program, l, rung.Name, rung.SectionName
 	return nil
+}
+
+// detach ends the runs of the program and keeps it.
+func (a *attached) detach() error {
+	if a.link == nil {
+		return nil
+	}
+	err := a.link.Close()
+	a.link = nil
+	return err
 }
 
 // needsKernelBTF tells for which kinds the kernel itself must know the types.
@@ -127,10 +141,7 @@ func Explain(err error) string {
 }
 
 func (a *attached) close() error {
-	var errs []error
-	if a.link != nil {
-		errs = append(errs, a.link.Close())
-	}
+	errs := []error{a.detach()}
 	if a.program != nil {
 		errs = append(errs, a.program.Close())
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -44,41 +45,58 @@ func (m *mapping) close() error { return unix.Munmap(m.bytes) }
 // Source reads a probe's banks by CPU: counters per CPU as they are, everything
 // else summed over the CPUs. It satisfies the agent's interface of a source.
 type Source struct {
-	schema *metric.Schema
+	name   string
+	start  int64
 	mono   func() int64
 	online []int
+
+	mu     sync.Mutex
+	schema *metric.Schema
 	banks  []*mappedBank
 }
 
 type mappedBank struct {
-	*bankSpec
+	*bankSpec // what of it is published
 	*mapping
 	count int
+	whole *bankSpec // as the object has it
 }
 
 // mapBanks maps the banks that publish: those by CPU become the probe's
 // source, those of a domain are handed to the domain's.
-func (p *Probe) mapBanks(banks []*bankSpec, opts Options) error {
-	start := opts.Host.Wall()
-	c := &Source{mono: opts.Host.Mono, online: opts.Host.Online}
-	var series []metric.Series
-	for _, b := range banks {
-		memory, err := mapMemory(p.maps[b.name], b.stride)
+func (p *Probe) mapBanks(opts Options) error {
+	c := &Source{name: p.object.Name, start: opts.Host.Wall(), mono: opts.Host.Mono, online: opts.Host.Online}
+	for _, whole := range p.object.banks {
+		live := p.publishing(whole)
+		if len(live.members) == 0 {
+			continue
+		}
+		memory, err := mapMemory(p.maps[whole.name], whole.stride)
 		if err != nil {
 			return err
 		}
-		if b.domain != "" {
-			opts.slots(b.domain).add(&mappedBank{b, memory, 0})
-			continue
+		b := &mappedBank{live, memory, opts.Host.Possible, whole}
+		p.mapped = append(p.mapped, b)
+		if whole.domain != "" {
+			opts.slots(whole.domain).add(b)
+		} else {
+			c.banks = append(c.banks, b)
 		}
-		c.banks = append(c.banks, &mappedBank{b, memory, opts.Host.Possible})
-		series = append(series, b.series(c.online, start)...)
 	}
 	if len(c.banks) == 0 {
 		return nil
 	}
 	p.source = c
-	schema, err := metric.NewSchema(p.object.Name, series)
+	return c.rebuild()
+}
+
+// rebuild makes the schema of what the banks publish.
+func (c *Source) rebuild() error {
+	var series []metric.Series
+	for _, b := range c.banks {
+		series = append(series, b.series(c.online, c.start)...)
+	}
+	schema, err := metric.NewSchema(c.name, series)
 	c.schema = schema
 	return err
 }
@@ -97,7 +115,7 @@ func (b *bankSpec) series(online []int, start int64) []metric.Series {
 		}
 		for _, owner := range owners {
 			for _, combo := range m.combos {
-				series = append(series, metric.Series{Desc: m.desc, Values: m.values(combo, owner), Start: start})
+				series = append(series, metric.Series{Desc: m.desc, Values: m.values(combo, owner), Start: max(start, m.since)})
 			}
 		}
 	}
@@ -105,10 +123,12 @@ func (b *bankSpec) series(online []int, start int64) []metric.Series {
 }
 
 // Name is the name of the probe.
-func (c *Source) Name() string { return c.schema.Source }
+func (c *Source) Name() string { return c.name }
 
 // Read copies the banks into the frame, without allocating.
 func (c *Source) Read(f *metric.Frame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	f.Schema, f.Lost = c.schema, 0
 	f.Resize(c.schema.Words)
 	f.Begin = c.mono()
@@ -156,6 +176,8 @@ func (b *mappedBank) total(m *member) (n uint64) {
 
 // Close unmaps the banks.
 func (c *Source) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var errs []error
 	for _, b := range c.banks {
 		errs = append(errs, b.close())

@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -46,18 +47,25 @@ func (o *Options) slots(domain string) *Slots {
 // Probe is an object that runs.
 type Probe struct {
 	object  *Object
+	opts    Options
 	enabled map[string]bool // samplers that are on
-	maps    map[string]*ebpf.Map
-	owned   []*ebpf.Map
-	hooks   []*attached
-	source  *Source // nil when nothing publishes
+	source  *Source         // nil when nothing publishes
+	mapped  []*mappedBank   // that publish or did
+
+	mu    sync.Mutex // guards what follows, once the probe is loaded
+	shed  map[string]bool
+	since map[string]int64 // when samplers that were shed came back, Unix nanoseconds
+	maps  map[string]*ebpf.Map
+	owned []*ebpf.Map // the banks first
+	hooks []*attached
 }
 
 // Load makes the maps, loads the programs of the samplers that are on and
 // attaches them. A hook that cannot be had is no error of Load: the samplers
 // that need it publish nothing and Status says why.
 func (o *Object) Load(opts Options) (*Probe, error) {
-	p := &Probe{object: o, enabled: map[string]bool{}, maps: map[string]*ebpf.Map{}}
+	p := &Probe{object: o, opts: opts, enabled: map[string]bool{}, since: map[string]int64{}, maps: map[string]*ebpf.Map{}}
+	p.opts.Cache = nil // so that it can be freed once all are loaded
 	for _, s := range o.Samplers() {
 		p.enabled[s] = opts.Enabled == nil || opts.Enabled(s)
 	}
@@ -81,13 +89,7 @@ func (p *Probe) load(opts Options) error {
 			p.hooks = append(p.hooks, p.attach(h, spec, opts))
 		}
 	}
-	var on []*bankSpec
-	for _, b := range p.object.banks {
-		if live := b.of(p.publishes); live != nil {
-			on = append(on, live)
-		}
-	}
-	return p.mapBanks(on, opts)
+	return p.mapBanks(opts)
 }
 
 // raiseMemlock lifts the limit that kernels before 5.11 count maps against
@@ -98,17 +100,20 @@ func raiseMemlock() {
 
 // publishes tells whether a sampler is on and has every hook it needs.
 func (p *Probe) publishes(sampler string) bool {
-	return p.enabled[sampler] && !slices.ContainsFunc(p.hooks, func(a *attached) bool {
-		return a.link == nil && slices.Contains(a.needs, sampler)
+	return p.wants(sampler) && !slices.ContainsFunc(p.hooks, func(a *attached) bool {
+		return a.program == nil && slices.Contains(a.needs, sampler)
 	})
 }
 
-// of is the bank with only the members whose samplers publish, or nil.
-func (b *bankSpec) of(publishes func(string) bool) *bankSpec {
+// wants tells whether a sampler is on and not shed.
+func (p *Probe) wants(sampler string) bool { return p.enabled[sampler] && !p.shed[sampler] }
+
+// publishing is what of a bank publishes.
+func (p *Probe) publishing(b *bankSpec) *bankSpec {
 	live := *b
-	live.members = slices.DeleteFunc(slices.Clone(b.members), func(m member) bool { return !publishes(m.desc.Sampler) })
-	if len(live.members) == 0 {
-		return nil
+	live.members = slices.DeleteFunc(slices.Clone(b.members), func(m member) bool { return !p.publishes(m.desc.Sampler) })
+	for i := range live.members {
+		live.members[i].since = p.since[live.members[i].desc.Sampler]
 	}
 	return &live
 }
@@ -116,8 +121,8 @@ func (b *bankSpec) of(publishes func(string) bool) *bankSpec {
 // configure sets the constants and the sizes of maps to what the host has.
 func (p *Probe) configure(spec *ebpf.CollectionSpec, opts Options) error {
 	set := map[string]any{"rz_arm64": runtime.GOARCH == "arm64"}
-	for s, on := range p.enabled {
-		set["sampler_"+s] = on
+	for s := range p.enabled {
+		set["sampler_"+s] = p.wants(s)
 	}
 	for _, s := range opts.Slots {
 		s.constants(set)
@@ -144,6 +149,11 @@ func (p *Probe) configure(spec *ebpf.CollectionSpec, opts Options) error {
 		}
 		spec.Maps[b.name].MaxEntries = uint32(slots.entries())
 	}
+	for _, s := range opts.Slots {
+		if m := spec.Maps[s.tableName()]; m != nil {
+			m.MaxEntries = s.table.MaxEntries()
+		}
+	}
 	return nil
 }
 
@@ -151,8 +161,7 @@ func (p *Probe) configure(spec *ebpf.CollectionSpec, opts Options) error {
 // them, and the tables of the domains replace the object's own.
 func (p *Probe) makeMaps(spec *ebpf.CollectionSpec, opts Options) error {
 	for _, s := range opts.Slots {
-		if m := spec.Maps[s.tableName()]; m != nil {
-			m.MaxEntries = s.table.MaxEntries()
+		if spec.Maps[s.tableName()] != nil {
 			p.maps[s.tableName()] = s.table
 		}
 	}

@@ -368,7 +368,7 @@ func (c *Slots) rebuild() error {
 			for _, slot := range c.live {
 				t := c.tenants[slot]
 				for _, combo := range m.combos {
-					series = append(series, metric.Series{Desc: m.desc, Values: m.values(combo, t.Values), Start: t.start})
+					series = append(series, metric.Series{Desc: m.desc, Values: m.values(combo, t.Values), Start: max(t.start, m.since)})
 				}
 			}
 		}
@@ -387,6 +387,18 @@ func (c *Slots) Publishes() bool {
 	defer c.mu.Unlock()
 	return len(c.mapped) > 0
 }
+
+// republish has a bank publish something else.
+func (c *Slots) republish(b *mappedBank, live *bankSpec) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.bankSpec = live
+	c.changed = true
+}
+
+// MappedBytes is how much of the table is in the resident set of the process
+// too; the banks are their probes'.
+func (c *Slots) MappedBytes() uint64 { return uint64(len(c.cells.bytes)) }
 
 // KernelBytes is the memory of the table.
 func (c *Slots) KernelBytes() uint64 { return mapBytes(c.table) }

@@ -22,6 +22,7 @@ const (
 	Unsupported State = "unsupported"
 	Failed      State = "failed"
 	Disabled    State = "disabled"
+	Shed        State = "shed" // for a while, to keep the budget
 )
 
 // SamplerStatus is how one sampler of a probe fares.
@@ -50,6 +51,8 @@ type ProgramStatus struct {
 
 // Status is how the samplers of the probe fare, sorted by name.
 func (p *Probe) Status() []SamplerStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	var all []SamplerStatus
 	for _, name := range p.object.Samplers() {
 		s := SamplerStatus{Name: name, State: Healthy}
@@ -64,6 +67,9 @@ func (p *Probe) Status() []SamplerStatus {
 			}
 		}
 		s.judge()
+		if p.shed[name] && s.State == Healthy {
+			s.State, s.Reason = Shed, "detached to keep the budget"
+		}
 		all = append(all, s)
 	}
 	return all
@@ -73,7 +79,7 @@ func (p *Probe) Status() []SamplerStatus {
 func (s *SamplerStatus) judge() {
 	var reasons []string
 	for _, p := range s.Programs {
-		if p.State == Healthy {
+		if p.State == Healthy || p.State == Shed {
 			continue
 		}
 		if s.State != Failed {
@@ -90,7 +96,7 @@ func (s *SamplerStatus) judge() {
 
 func (a *attached) status() ProgramStatus {
 	s := ProgramStatus{Name: a.name, Hook: a.section, State: Healthy, Tried: a.tried}
-	if a.link == nil {
+	if a.program == nil {
 		s.State = Unsupported
 		for _, t := range a.tried {
 			if !t.Unsupported {
@@ -101,36 +107,69 @@ func (a *attached) status() ProgramStatus {
 	}
 	s.Instructions = instructionCount(a.program)
 	if stats, err := a.program.Stats(); err == nil {
-		s.RunCount, s.RunTimeNs, s.Missed = stats.RunCount, uint64(stats.Runtime.Nanoseconds()), stats.RecursionMisses
+		s.RunCount, s.RunTimeNs, s.Missed = stats.RunCount+a.spent.Runs, uint64(stats.Runtime.Nanoseconds())+a.spent.RunNs, stats.RecursionMisses
+	}
+	if a.link == nil {
+		s.State = Shed
 	}
 	return s
 }
 
-// Cost is what the programs of a probe have cost.
+// Cost is what the programs at a hook have cost.
 type Cost struct {
 	Program     string
+	Samplers    []string // that are on and any of which keeps it attached
 	Runs, RunNs uint64
 }
 
-// Costs appends the cost of each attached program. Both figures grow only
+// Costs appends the cost of each hook that is attached. Both figures grow only
 // while the kernel measures.
 func (p *Probe) Costs(to []Cost) []Cost {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, a := range p.hooks {
 		if a.link == nil {
 			continue
 		}
-		if stats, err := a.program.Stats(); err == nil {
-			to = append(to, Cost{a.name, stats.RunCount, uint64(stats.Runtime.Nanoseconds())})
+		c := a.cost()
+		for _, s := range a.needs {
+			if p.enabled[s] && !p.shed[s] {
+				c.Samplers = append(c.Samplers, s)
+			}
 		}
+		to = append(to, c)
 	}
 	return to
+}
+
+// cost is that of all programs that ran at the hook.
+func (a *attached) cost() Cost {
+	c := Cost{Program: a.name, Runs: a.spent.Runs, RunNs: a.spent.RunNs}
+	if stats, err := a.program.Stats(); err == nil {
+		c.Runs += stats.RunCount
+		c.RunNs += uint64(stats.Runtime.Nanoseconds())
+	}
+	return c
 }
 
 // Name is the object's name.
 func (p *Probe) Name() string { return p.object.Name }
 
 // KernelBytes is the kernel memory of the probe's maps and programs.
-func (p *Probe) KernelBytes() uint64 { return p.kernelBytes() }
+func (p *Probe) KernelBytes() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kernelBytes()
+}
+
+// MappedBytes is how much of that is mapped, and so in the resident set of the
+// process too.
+func (p *Probe) MappedBytes() (sum uint64) {
+	for _, b := range p.mapped {
+		sum += uint64(len(b.bytes))
+	}
+	return sum
+}
 
 // Measure has the kernel count and time every BPF program until the result is
 // closed (BPF_ENABLE_STATS, Linux 5.8). It costs some 20 ns a run.

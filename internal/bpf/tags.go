@@ -39,6 +39,7 @@ type member struct {
 	perCPU bool
 	lost   bool
 	shape  []int // dimensions that its labels and kind make
+	since  int64 // its series start no earlier; Unix nanoseconds
 }
 
 // Limits of one metric of a probe, far above what a probe needs: labels
