@@ -103,6 +103,20 @@ func (a *Agent) Add(s Source, o SourceOptions) {
 	a.sources = append(a.sources, newReader(s, o, a.clock, a.log))
 }
 
+// SetPace changes how often the source of that name is read at most; 0: at
+// every tick; negative: not at all, and so it has no frames. It may be called
+// at any time, and says whether there is such a source.
+func (a *Agent) SetPace(source string, every time.Duration) bool {
+	found := false
+	for _, r := range a.sources {
+		if r.Name() == source {
+			r.every.Store(int64(every))
+			found = true
+		}
+	}
+	return found
+}
+
 // Run takes ticks until ctx ends, then closes the sources. It runs once.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.failed != nil {

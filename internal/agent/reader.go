@@ -17,7 +17,7 @@ type reader struct {
 	Source
 	clock Clock
 	log   *slog.Logger
-	every int64
+	every atomic.Int64 // nanoseconds; 0: at every tick; negative: never
 
 	reads, errors, spent atomic.Uint64 // spent: nanoseconds in Read
 	lost                 atomic.Uint64
@@ -51,7 +51,8 @@ const (
 )
 
 func newReader(s Source, o SourceOptions, clock Clock, log *slog.Logger) *reader {
-	r := &reader{Source: s, clock: clock, log: log, every: int64(o.Every), slot: -1}
+	r := &reader{Source: s, clock: clock, log: log, slot: -1}
+	r.every.Store(int64(o.Every))
 	if o.Blocking {
 		r.ask, r.ended = make(chan struct{}, 1), make(chan struct{})
 	}
@@ -66,10 +67,11 @@ func (r *reader) start() {
 
 // due tells whether the source is to be read at wall, and notes that it was.
 func (r *reader) due(wall int64) bool {
-	if r.every == 0 {
-		return true
+	every := r.every.Load()
+	if every <= 0 {
+		return every == 0
 	}
-	slot := wall / r.every
+	slot := wall / every
 	if slot == r.slot {
 		return false
 	}
@@ -81,6 +83,11 @@ func (r *reader) due(wall int64) bool {
 func (r *reader) take(now, wall int64) {
 	due := r.due(wall)
 	switch {
+	case r.every.Load() < 0:
+		if r.ask != nil {
+			r.hear()
+		}
+		r.good = false // what it gave last does not come back with it
 	case r.ask != nil:
 		r.hear()
 		if due {
@@ -100,7 +107,8 @@ func (r *reader) take(now, wall int64) {
 // current tells whether there is a frame, and not one of long ago, for who
 // comes once an interval. (Twice, as neither ticks nor reads are exact.)
 func (r *reader) current(now, interval int64) bool {
-	return r.good && now-r.at <= 2*max(r.every, interval)
+	every := r.every.Load()
+	return r.good && every >= 0 && now-r.at <= 2*max(every, interval)
 }
 
 // hear takes what a blocking source gave since.

@@ -260,3 +260,53 @@ func TestLatestOfAnAgentThatStopped(t *testing.T) {
 		t.Errorf("error %v, want that it stopped", err)
 	}
 }
+
+// A pace is changed while the loop runs: the source is read less, not at all,
+// and again. What it gave before it was stopped is shown to nobody.
+func TestThePaceOfASourceChanges(t *testing.T) {
+	plain, blocking := newFake("plain"), newFake("blocking")
+	run(t, map[*fake]SourceOptions{plain: {}, blocking: {Blocking: true}}, func(a *Agent) {
+		s := subscribe(t, a, time.Second, 100)
+		count := func(ticks int) (n [2]int) {
+			for range ticks {
+				tick := <-s.C()
+				for i, name := range []string{"plain", "blocking"} {
+					if _, ok := frame(tick, name); ok {
+						n[i]++
+					}
+				}
+				s.Release(tick)
+			}
+			return n
+		}
+		pace := func(every time.Duration) {
+			for _, name := range []string{"plain", "blocking"} {
+				if !a.SetPace(name, every) {
+					t.Errorf("there is no source %s", name)
+				}
+			}
+			count(4) // until both follow
+		}
+		if n := count(10); n[0] != 10 || n[1] < 9 {
+			t.Errorf("at every tick: %d frames of 10", n)
+		}
+		pace(5 * time.Second)
+		if n := count(20); n != [2]int{4, 4} {
+			t.Errorf("at every fifth tick: %d frames in 20", n)
+		}
+		pace(-1)
+		if n := count(10); n != [2]int{} {
+			t.Errorf("stopped: %d frames", n)
+		}
+		if snapshot, err := a.Latest(context.Background(), 0); err != nil || len(snapshot.Frames) != 1 {
+			t.Errorf("a scrape has %d frames of stopped sources, %v", len(snapshot.Frames)-1, err)
+		}
+		pace(0)
+		if n := count(10); n != [2]int{10, 10} {
+			t.Errorf("at every tick again: %d frames of 10", n)
+		}
+		if a.SetPace("nobody", 0) {
+			t.Error("there is a source of another name")
+		}
+	})
+}

@@ -17,11 +17,14 @@ type Status struct {
 
 // SourceStatus is how one source fares.
 type SourceStatus struct {
-	Name   string `json:"name"`
-	Reads  uint64 `json:"reads"`
-	ReadNs uint64 `json:"read_ns"` // all reads together
-	Errors uint64 `json:"errors"`
-	Lost   uint64 `json:"lost_events"`
+	Name string `json:"name"`
+	// Every is how often it is read at most, in seconds; 0: at every tick;
+	// negative: not now.
+	Every  float64 `json:"every_seconds"`
+	Reads  uint64  `json:"reads"`
+	ReadNs uint64  `json:"read_ns"` // all reads together
+	Errors uint64  `json:"errors"`
+	Lost   uint64  `json:"lost_events"`
 	// LastError is the last read's that failed, whenever that was.
 	LastError string `json:"last_error,omitempty"`
 	// HangsFor is how long the read under way has taken, in seconds.
@@ -43,7 +46,7 @@ func (a *Agent) Status() Status {
 	s := Status{Version: a.run.Version, Uptime: time.Duration(now - a.started).Seconds(), Ticks: a.stats.ticks.Load(),
 		Missed: a.stats.missed.Load(), Dropped: a.stats.dropped.Load()}
 	for _, r := range a.sources {
-		e := SourceStatus{Name: r.Name(), Reads: r.reads.Load(), ReadNs: r.spent.Load(), Errors: r.errors.Load(), Lost: r.lost.Load()}
+		e := SourceStatus{Name: r.Name(), Every: time.Duration(r.every.Load()).Seconds(), Reads: r.reads.Load(), ReadNs: r.spent.Load(), Errors: r.errors.Load(), Lost: r.lost.Load()}
 		if last := r.lastError.Load(); last != nil {
 			e.LastError = *last
 		}
