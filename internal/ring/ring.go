@@ -382,12 +382,13 @@ func (r *Ring) Status() Status {
 
 // Dump writes the ticks within [from, to], Unix nanoseconds, both inclusive,
 // exactly, into a recording of their own. Putting goes on meanwhile.
-// fs.ErrExist if the file is there.
+// fs.ErrExist if the file is there. The disk is not waited for: what is dumped
+// is in the ring, too.
 func (r *Ring) Dump(ctx context.Context, path string, from, to int64) (store.Copied, error) {
 	all, release, err := r.hold()
 	if err != nil {
 		return store.Copied{}, err
 	}
 	defer release()
-	return store.Copy(ctx, r.fs, path, store.CopyOptions{From: from, To: to}, all...)
+	return store.Copy(ctx, r.fs, path, store.CopyOptions{From: from, To: to, NoSync: true}, all...)
 }

@@ -34,6 +34,7 @@ type collector struct {
 	word    []uint32     // one element a change: which word
 	at      []uint16     // the frame, counted from the life's first
 	by      []uint64     // the difference
+	order   []uint32     // scratch, as long as those
 	tmp     []uint64
 }
 
@@ -93,7 +94,7 @@ func (c *collector) source(name string) (int, *collected) {
 // forget starts over: nothing is known of any word.
 func (c *collector) forget() {
 	*c = collector{limit: c.limit, rows: c.rows[:0], init: c.init[:0], now: c.now[:0],
-		word: c.word[:0], at: c.at[:0], by: c.by[:0], tmp: c.tmp}
+		word: c.word[:0], at: c.at[:0], by: c.by[:0], order: c.order[:0], tmp: c.tmp}
 }
 
 // next begins another segment where this one ended.

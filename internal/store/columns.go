@@ -95,10 +95,14 @@ func (c *column) step(p *pick, i int32) {
 	}
 }
 
-// extend appends the samples of a life from a frame of a timeline on.
-func (c *column) extend(l *timeline, at int, life *partLife) {
+// extend appends the samples of a life from a frame of a timeline on. As many
+// as hint may come: most series that are there for all of a segment stay.
+func (c *column) extend(l *timeline, at int, life *partLife, hint int) {
 	c.frames(l, at, life.until-life.from, life.start)
 	if c.Desc.Kind != metric.Histogram {
+		if c.Word == nil && at+len(life.word) == len(l.times) {
+			c.Word = make([]uint64, 0, max(hint, len(life.word)))
+		}
 		c.Word = append(c.Word, life.word...)
 		return
 	}

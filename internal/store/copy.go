@@ -21,6 +21,9 @@ type CopyOptions struct {
 	// GoesOn says that another file goes on where this one ends: series do
 	// not end there.
 	GoesOn bool
+	// NoSync has the copy not waited for by the disk: for what is on it
+	// already. A power cut within the next half minute may take the copy.
+	NoSync bool
 }
 
 // Copied is what a copy has.
@@ -49,7 +52,7 @@ func Copy(ctx context.Context, fsys vfs.FS, path string, o CopyOptions, recordin
 		}
 	}
 	total := func(end endFront) endFront { return end }
-	if err := out.finish(total, o.GoesOn, out.publish); err != nil {
+	if err := out.finish(total, o, out.publish); err != nil {
 		return Copied{}, err
 	}
 	return Copied{out.s.total.ticks, out.size}, nil
@@ -100,9 +103,9 @@ func (f *sealedFile) abandon() error {
 
 // finish writes what is outstanding and the end record, syncs, and gives the
 // file its name. After an error nothing is left of it.
-func (f *sealedFile) finish(total func(endFront) endFront, goesOn bool, name func() error) error {
+func (f *sealedFile) finish(total func(endFront) endFront, o CopyOptions, name func() error) error {
 	flags := flagSkip
-	if goesOn {
+	if o.GoesOn {
 		flags |= flagGoesOn
 	}
 	err := f.s.flush()
@@ -110,7 +113,7 @@ func (f *sealedFile) finish(total func(endFront) endFront, goesOn bool, name fun
 		end := total(f.s.total)
 		err = f.write(frontRecord(nil, TypeEnd, flags, end.append))
 	}
-	if err == nil {
+	if err == nil && !o.NoSync {
 		err = f.file.Sync()
 	}
 	if err == nil {
@@ -121,6 +124,9 @@ func (f *sealedFile) finish(total func(endFront) endFront, goesOn bool, name fun
 	}
 	if err := f.file.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", f.path, err)
+	}
+	if o.NoSync {
+		return nil
 	}
 	if err := f.fs.SyncDir(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("sync the directory of %s: %w", f.path, err)
@@ -184,6 +190,7 @@ type copying struct {
 	s     *sealer
 	chain *chain // the sealer has this one's run record
 	given map[*schemaAt]bool
+	buf   []byte
 }
 
 func (c *copying) mark(m mark) error {
@@ -266,11 +273,12 @@ func (c *copying) rows(l *located) error {
 
 // segment gives a segment as it is.
 func (c *copying) segment(l *located) error {
-	p := pages{f: c.r.file, size: l.blocks + int64(l.segment.follow)}
+	p := pages{f: c.r.file, size: l.blocks + int64(l.segment.follow), buf: c.buf[:0]}
 	raw, err := p.at(l.off, int(p.size-l.off))
 	if err != nil {
 		return err
 	}
+	c.buf = p.buf
 	for b := raw; len(b) > 0; {
 		rec, err := parseRecord(b)
 		if err != nil {

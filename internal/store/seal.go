@@ -27,7 +27,8 @@ type sealing struct {
 	zstd   *packer
 
 	starts []uint32 // where the changes of each word begin
-	at     []uint16 // the changes in the order of words
+	order  []uint32 // the changes in the order of words
+	at     []uint16 // scratch: those of one series
 	by     []uint64
 }
 
@@ -107,12 +108,27 @@ func (s *sealing) sort() {
 	for i := range c.words {
 		s.starts[i+1] += s.starts[i]
 	}
+	c.order = slices.Grow(c.order[:0], len(c.word))[:len(c.word)]
+	s.order = c.order
 	next := slices.Clone(s.starts)
-	s.at, s.by = make([]uint16, len(c.at)), make([]uint64, len(c.by))
 	for i, w := range c.word {
-		j := next[w]
-		s.at[j], s.by[j] = c.at[i], c.by[i]
+		s.order[next[w]] = uint32(i)
 		next[w]++
+	}
+}
+
+// gather brings the changes of a series' words together, as steps from value
+// to value: its first is that of a frame.
+func (s *sealing) gather(base uint32, words, first int) func(i int) steps {
+	begin := s.starts[base]
+	s.at, s.by = s.at[:0], s.by[:0]
+	for _, j := range s.order[begin:s.starts[base+uint32(words)]] {
+		s.at = append(s.at, s.c.at[j]-uint16(first+1))
+		s.by = append(s.by, s.c.by[j])
+	}
+	return func(i int) steps {
+		lo, hi := s.starts[base+uint32(i)]-begin, s.starts[base+uint32(i)+1]-begin
+		return steps{at: s.at[lo:hi], by: s.by[lo:hi]}
 	}
 }
 
@@ -211,17 +227,13 @@ func (s *sealing) source(src *collected, dict func(*metric.Schema)) error {
 
 // column writes the column of a life with n values.
 func (s *sealing) column(l *life, from, n int) {
-	stepsOf := func(i int) steps {
-		lo, hi := s.starts[l.base+uint32(i)], s.starts[l.base+uint32(i)+1]
-		return steps{n - 1, s.at[lo:hi], s.by[lo:hi]}
-	}
 	d := l.series.Desc
 	words := d.Words()
-	for i := range words { // from frames to values
-		st := stepsOf(i)
-		for j := range st.at {
-			st.at[j] -= uint16(from + 1)
-		}
+	gathered := s.gather(l.base, words, from)
+	stepsOf := func(i int) steps {
+		st := gathered(i)
+		st.n = n - 1
+		return st
 	}
 	at := len(s.body)
 	if d.Kind == metric.Histogram {

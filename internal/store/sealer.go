@@ -181,7 +181,10 @@ func (s *sealer) whole(f *segmentFront, d *directory, raw []byte) error {
 	}
 	s.began = false
 	s.total.ticks += f.ticks
-	return s.emit(append(s.buf, raw...))
+	if err := s.emit(s.buf); err != nil {
+		return err
+	}
+	return s.emit(raw)
 }
 
 // dictionary appends the record of a dictionary that is not there yet.

@@ -234,6 +234,9 @@ func (r *segmentReader) source(s *segmentSource, picks []wanted, walls []int64, 
 			out.times = append(out.times, walls[s.row(i)])
 		}
 	}
+	if len(picks) == 0 {
+		return out, nil
+	}
 	begins, ends := s.spans()
 	for _, w := range picks {
 		l := partLife{col: w.col, start: w.series.Start, from: max(begins[w.number], lo), until: min(ends[w.number], hi)}

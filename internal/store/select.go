@@ -311,6 +311,9 @@ func (s *selection) part(p *part) {
 			s.endOthers(l, src.times[0])
 			continue
 		}
+		if l.times == nil {
+			l.times = make([]int64, 0, s.hint)
+		}
 		at := len(l.times)
 		l.times = append(l.times, src.times...)
 		for _, frame := range src.changes() {
@@ -324,7 +327,7 @@ func (s *selection) part(p *part) {
 			for j := range src.lives {
 				life := &src.lives[j]
 				if life.from == frame && !life.lost {
-					life.col.extend(l, at+frame, life)
+					life.col.extend(l, at+frame, life, s.hint)
 				}
 				if life.from <= frame && life.until > frame {
 					l.live = append(l.live, life.col)

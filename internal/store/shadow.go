@@ -94,7 +94,7 @@ func (s *shadow) finish(good bool, size int64, end endFront, goesOn bool) (int64
 		return 0, false
 	}
 	total := func(endFront) endFront { return end }
-	if err := s.out.finish(total, goesOn, s.out.replace); err != nil {
+	if err := s.out.finish(total, CopyOptions{GoesOn: goesOn}, s.out.replace); err != nil {
 		return 0, false
 	}
 	return s.out.size, true

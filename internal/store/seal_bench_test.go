@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"testing"
+
+	"rezolus/internal/hist"
+	"rezolus/internal/metric"
+	"rezolus/internal/vfs"
+)
+
+var recordingFlag = flag.String("recording", "", "a recording in rows to measure with, instead of a made-up host")
+
+// benchRows are a recording in rows: that of the flag, or of a made-up host.
+func benchRows(b *testing.B) []byte {
+	b.Helper()
+	if *recordingFlag != "" {
+		rows, err := os.ReadFile(*recordingFlag)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return rows
+	}
+	var rows []byte
+	h, e := newHost(b), NewEncoder(EncoderOptions{})
+	for range 1000 {
+		var err error
+		if rows, err = e.Append(rows, h.next()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return rows
+}
+
+// BenchmarkSeal compares rows and columns: what a tick takes, and what it
+// costs to make the one of the other.
+func BenchmarkSeal(b *testing.B) {
+	rows := benchRows(b)
+	var columns, ticks, inRows int
+	for b.Loop() {
+		columns, ticks, inRows = 0, 0, 0
+		s := newSealer(func(out []byte) error { columns += len(out); return nil })
+		for records := NewRecords(bytes.NewReader(rows)); ; {
+			rec, err := records.Next()
+			if err == io.EOF {
+				break
+			}
+			if err == nil {
+				err = s.record(rec)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			if rec.Type == TypeTick {
+				ticks++
+				inRows += len(rec.Raw)
+			}
+		}
+		if err := s.flush(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*ticks), "ns/tick")
+	b.ReportMetric(float64(columns)/float64(ticks), "B/tick")
+	b.ReportMetric(float64(inRows)/float64(ticks), "rows-B/tick")
+}
+
+// BenchmarkUnseal makes rows of columns.
+func BenchmarkUnseal(b *testing.B) {
+	columns := sealed(b, benchRows(b), sealChanges)
+	ticks := 0
+	for b.Loop() {
+		ticks = 0
+		for d := NewDecoder(bytes.NewReader(columns)); ; ticks++ {
+			if _, err := d.Next(); err == io.EOF {
+				break
+			} else if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*ticks), "ns/tick")
+}
+
+// day is 24 hours at a second of 5,000 series: 4,940 counters and gauges of
+// which a fifth changes in a tick, 64 of them of source cpu and each second,
+// and 60 histograms with 10 values a tick.
+func day(b *testing.B) []byte {
+	b.Helper()
+	r := rand.New(rand.NewPCG(5, 6))
+	s := metric.Snapshot{Run: &metric.Run{Host: "bench"}, Wall: 1_763_700_000 * second, Interval: second}
+	add := func(source string, d *metric.Desc, n int) {
+		var series []metric.Series
+		for j := range n {
+			series = append(series, metric.Series{Desc: d, Values: []string{fmt.Sprintf("%s-%d", source, j)}, Start: 1})
+		}
+		schema, err := metric.NewSchema(source, series)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f := metric.Frame{Schema: schema}
+		f.Resize(schema.Words)
+		s.Frames = append(s.Frames, f)
+	}
+	add("cpu", &metric.Desc{Name: "cpu", Kind: metric.Counter, Keys: []string{"id"}}, 64)
+	for i := range 8 {
+		add(fmt.Sprint("counters", i), &metric.Desc{Name: "counter", Kind: metric.Counter, Keys: []string{"id"}}, 609)
+	}
+	add("latencies", &metric.Desc{Name: "latency", Kind: metric.Histogram, Power: hist.Default, Keys: []string{"id"}}, 60)
+	out := appendHeader(nil)
+	e := NewEncoder(EncoderOptions{Plain: true})
+	e.headed = true
+	sealing := newSealer(func(b []byte) error { out = append(out, b...); return nil })
+	var buf []byte
+	for range 86_400 {
+		s.Seq++
+		s.Wall, s.Mono = s.Wall+second, s.Mono+second
+		for i := range s.Frames {
+			f := &s.Frames[i]
+			f.Begin = s.Mono + r.Int64N(20_000)
+			f.End = f.Begin + r.Int64N(20_000)
+			switch {
+			case i == 0:
+				for j := range f.Values {
+					f.Values[j] += 10_000_000 * (50 + r.Uint64N(50))
+				}
+			case i <= 8:
+				for range 120 {
+					f.Values[r.IntN(609)] += r.Uint64N(1000)
+				}
+			default:
+				for j := range 60 {
+					for range 10 {
+						v := math.Exp(9 + float64(j)/12 + 1.2*r.NormFloat64())
+						f.Values[496*j+hist.Default.Index(uint64(v))]++
+					}
+				}
+			}
+		}
+		var err error
+		if buf, err = e.Append(buf[:0], &s); err != nil {
+			b.Fatal(err)
+		}
+		for rest := buf; len(rest) > 0; {
+			rec, err := parseRecord(rest)
+			if err == nil {
+				err = sealing.record(rec)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			rest = rest[len(rec.Raw):]
+		}
+	}
+	if err := sealing.flush(); err != nil {
+		b.Fatal(err)
+	}
+	return frontRecord(out, TypeEnd, flagSkip, sealing.total.append)
+}
+
+// BenchmarkDay asks a day of 5,000 series.
+func BenchmarkDay(b *testing.B) {
+	path := b.TempDir() + "/day.rzr"
+	if err := os.WriteFile(path, day(b), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	var r *Recording
+	b.Run("open", func(b *testing.B) {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for b.Loop() {
+			if r != nil {
+				r.Close()
+			}
+			var err error
+			if r, err = Open(vfs.OS, path); err != nil {
+				b.Fatal(err)
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/1e6, "MB-held")
+		b.ReportMetric(float64(r.Info().Bytes)/86_400, "B/tick")
+	})
+	first, last := r.Bounds()
+	for _, q := range []struct {
+		name string
+		from int64
+		want func(s *metric.Series) bool
+	}{
+		{"histogram-1h", last - 3600*second, func(s *metric.Series) bool { return s.Desc.Name == "latency" && s.Values[0] == "latencies-30" }},
+		{"cpu-24h", first, func(s *metric.Series) bool { return s.Desc.Name == "cpu" }},
+		{"everything-1h", last - 3600*second, everything},
+	} {
+		b.Run(q.name, func(b *testing.B) {
+			for b.Loop() {
+				if columns, err := r.Select(context.Background(), q.from, last, q.want); err != nil || len(columns) == 0 {
+					b.Fatalf("%d columns: %v", len(columns), err)
+				}
+			}
+		})
+	}
+	b.Run("copy-24h", func(b *testing.B) {
+		for n := 0; b.Loop(); n++ {
+			out := fmt.Sprintf("%s.%d", path, n)
+			if _, err := Copy(context.Background(), vfs.OS, out, CopyOptions{}, r); err != nil {
+				b.Fatal(err)
+			}
+			if err := os.Remove(out); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
