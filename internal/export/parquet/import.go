@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parquet
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	pq "github.com/parquet-go/parquet-go"
+
+	"rezolus/internal/metric"
+)
+
+// columns finds out what each column of the file is.
+func (r *Reader) columns() error {
+	meta := r.columnMeta()
+	im := importer{r: r, descs: map[string]*metric.Desc{}, origins: map[string]*origin{},
+		byName: map[string]*metric.Desc{}, seen: map[string]bool{}}
+	if text := r.meta[metaDescriptions]; json.Unmarshal([]byte(text), &im.help) != nil {
+		im.help = nil
+	}
+	if err := im.ownSources(); err != nil {
+		return err
+	}
+	for i, c := range r.file.Root().Columns() {
+		im.column(i, c, meta[c.Name()])
+	}
+	if r.time == nil {
+		return fmt.Errorf("%w: no column %q or %q of times", ErrForeign, columnTimestamp, columnTime)
+	}
+	return nil
+}
+
+// columnMeta is the metadata of the columns, which only Arrow's schema has.
+func (r *Reader) columnMeta() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for _, c := range decodeArrow(r.meta[arrowKey]) {
+		all[c.name] = c.meta
+	}
+	return all
+}
+
+// importer turns columns into series.
+type importer struct {
+	r       *Reader
+	help    map[string]string
+	descs   map[string]*metric.Desc // by what they say
+	byName  map[string]*metric.Desc // by source and metric
+	origins map[string]*origin
+	seen    map[string]bool // series, by source and identity
+	own     map[int]string  // of a file of ours: the source of each column
+}
+
+// ownSources takes from the facts which column is of which source.
+func (im *importer) ownSources() error {
+	if im.r.facts == nil {
+		return nil
+	}
+	im.own = map[int]string{}
+	n := len(im.r.file.Root().Columns())
+	all := make([]spans, 0, len(im.r.facts.Sources))
+	for _, s := range im.r.facts.Sources {
+		all = append(all, s.Columns)
+	}
+	for _, s := range im.r.facts.Starts {
+		all = append(all, s.Columns)
+	}
+	for _, s := range all {
+		for _, span := range s {
+			if span[0] < 0 || span[0] > span[1] || span[1] > n {
+				return fmt.Errorf("%w: columns %d to %d of %d", ErrDamaged, span[0], span[1], n)
+			}
+		}
+	}
+	for _, s := range im.r.facts.Sources {
+		s.Columns.each(func(i int) { im.own[i] = s.Name })
+	}
+	return nil
+}
+
+func (im *importer) skip(c *pq.Column, format string, args ...any) {
+	im.r.report.Skipped = append(im.r.report.Skipped, Skipped{c.Name(), fmt.Sprintf(format, args...)})
+}
+
+// column takes one column of the file.
+func (im *importer) column(number int, c *pq.Column, meta map[string]string) {
+	in, kind := shape(c)
+	if in == nil {
+		im.skip(c, "neither numbers nor lists of them")
+		return
+	}
+	name := c.Name()
+	switch {
+	case name == columnTimestamp || name == columnTime && im.r.time == nil:
+		if in.scale = timeScale(c); in.scale == 0 || kind == listOf || kind == floats {
+			im.skip(c, "not a time")
+			return
+		}
+		im.r.time = in
+		return
+	case name == columnDuration && meta[keyMetric] == "":
+		if kind == unsigned || kind == signed {
+			im.r.duration = in
+		}
+		return
+	case strings.HasSuffix(name, beginSuffix) || strings.HasSuffix(name, widthSuffix):
+		im.window(c, in, kind)
+		return
+	}
+	if meta[keyMetric] == "" && meta[keyType] == "" {
+		im.skip(c, "no metadata that says what it measures")
+		return
+	}
+	im.series(number, c, in, kind, meta)
+}
+
+// window takes a column that says when a source was read.
+func (im *importer) window(c *pq.Column, in *input, kind shapeKind) {
+	base, isBegin := strings.CutSuffix(c.Name(), beginSuffix)
+	if !isBegin {
+		base = strings.TrimSuffix(c.Name(), widthSuffix)
+	}
+	if im.own == nil || kind == listOf || kind == floats {
+		im.skip(c, "the time in which a value was read")
+		return
+	}
+	if o := im.origin(base); isBegin {
+		o.begin = in
+	} else {
+		o.width = in
+	}
+}
+
+func (im *importer) origin(name string) *origin {
+	o := im.origins[name]
+	if o == nil {
+		o = &origin{name: name}
+		im.origins[name] = o
+		im.r.origins = append(im.r.origins, o)
+	}
+	return o
+}
+
+// series takes a column that is a series.
+func (im *importer) series(number int, c *pq.Column, in *input, kind shapeKind, meta map[string]string) {
+	d, values, why := im.describe(c, kind, meta, in)
+	if why != "" {
+		im.skip(c, "%s", why)
+		return
+	}
+	source, own := im.own[number]
+	if !own {
+		if source = d.Sampler; source == "" {
+			source = "parquet"
+		}
+		if node, _, ok := strings.Cut(c.Name(), "::"); ok {
+			source = node + "/" + source
+			d, values = withLabel(d, values, metaNode, node)
+		}
+	}
+	in.desc, in.values = d, values
+	im.place(in, source, c.Name())
+	im.r.byColumn[number] = in
+}
+
+// place gives the column to a source in which its metric has no other
+// description. The series of two columns that say the same of themselves
+// get a label that tells them apart.
+func (im *importer) place(in *input, source, column string) {
+	id := string(identity(nil, in.desc, in.values))
+	if im.seen[source+"\x00"+id] {
+		in.desc, in.values = withLabel(in.desc, in.values, "column", column)
+	}
+	im.seen[source+"\x00"+id] = true
+	what := string(identity(nil, in.desc, slices.Repeat([]string{""}, len(in.values))))
+	if known := im.descs[what]; known != nil {
+		in.desc = known
+	} else {
+		im.descs[what] = in.desc
+	}
+	name := source
+	for i := 2; ; i++ {
+		key := name + "\x00" + in.desc.Name
+		if known := im.byName[key]; known == nil || known == in.desc {
+			im.byName[key] = in.desc
+			break
+		}
+		name = source + "#" + strconv.Itoa(i)
+	}
+	o := im.origin(name)
+	o.columns = append(o.columns, in)
+}
+
+// withLabel adds a label, unless there is one of that name.
+func withLabel(d *metric.Desc, values []string, key, value string) (*metric.Desc, []string) {
+	at, ok := slices.BinarySearch(d.Keys, key)
+	if ok {
+		return d, values
+	}
+	with := *d
+	with.Keys = slices.Insert(slices.Clone(d.Keys), at, key)
+	return &with, slices.Insert(slices.Clone(values), at, value)
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package parquet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"rezolus/internal/metric"
+)
+
+// plainFrame is a frame without the order of its series.
+type plainFrame struct {
+	Begin, End int64
+	Lost       uint64
+	Series     map[string]plainSeries
+}
+
+type plainSeries struct {
+	Desc  metric.Desc
+	Start int64
+	Words []uint64
+}
+
+func plain(s *metric.Snapshot, windows bool) map[string]plainFrame {
+	all := map[string]plainFrame{}
+	for i := range s.Frames {
+		f := &s.Frames[i]
+		p := plainFrame{Lost: f.Lost, Series: map[string]plainSeries{}}
+		if windows {
+			p.Begin, p.End = f.Begin, f.End
+		}
+		for k := range f.Schema.Series {
+			e := &f.Schema.Series[k]
+			d := *e.Desc
+			d.Keys = append([]string{}, d.Keys...)
+			p.Series[Name(e.Desc, e.Values)] = plainSeries{d, e.Start, append([]uint64{}, f.Values[e.Off:e.Off+d.Words()]...)}
+		}
+		all[f.Schema.Source] = p
+	}
+	return all
+}
+
+func open(t testing.TB, b []byte) *Reader {
+	t.Helper()
+	r, err := Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRoundTripIsExact(t *testing.T) {
+	ticks := manyTicks(t, 700)
+	for _, o := range []Options{{}, {Form: Tidy}, {Windows: true, RowGroup: 100}, {Form: Tidy, Windows: true, RowGroup: 7}} {
+		t.Run(fmt.Sprint(o.Form, o.Windows, o.RowGroup), func(t *testing.T) {
+			b, done := write(t, o, ticks)
+			if done.Ticks != uint64(len(ticks)) || done.Bytes != int64(len(b)) {
+				t.Errorf("%+v written of %d ticks, %d bytes", done, len(ticks), len(b))
+			}
+			r := open(t, b)
+			for i, want := range ticks {
+				got, err := r.Next()
+				if err != nil {
+					t.Fatalf("tick %d: %v", i, err)
+				}
+				if *got.Run != *want.Run || got.Seq != want.Seq || got.Wall != want.Wall || got.Mono != want.Mono ||
+					got.Interval != want.Interval || got.Missed != want.Missed {
+					t.Fatalf("tick %d is %+v, want %+v", i, got, want)
+				}
+				if diff := cmp.Diff(plain(want, o.Windows), plain(got, o.Windows)); diff != "" {
+					t.Fatalf("tick %d differs (-want +got):\n%s", i, diff)
+				}
+			}
+			if _, err := r.Next(); !errors.Is(err, io.EOF) {
+				t.Errorf("after the last tick: %v", err)
+			}
+			if report := r.Report(); len(report.Skipped)+int(report.Cells)+report.Renamed != 0 {
+				t.Errorf("not all was read: %+v", report)
+			}
+		})
+	}
+}
