@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -72,32 +73,63 @@ func listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// anything fails when there are probes to run and not one runs, and warns in
-// one line when some do not. An agent without probes is one that was asked
-// for: all their samplers are switched off.
+// anything fails when there are probes to run and not one runs, and says which
+// samplers do not: a warning when a fix could bring them back. An agent without
+// probes is one that was asked for: all their samplers are switched off.
 func (h *house) anything() error {
-	var broken []string
-	reason, running := "", 0
+	failed, missing, running := h.without(bpf.Failed), h.without(bpf.Unsupported), 0
+	wanted := false
 	for _, p := range h.probes {
+		wanted = wanted || len(p.Status()) > 0 && !allDisabled(p.Status())
 		if p.Source() != nil {
 			running++
 		}
 	}
-	for _, s := range h.samplers() {
-		if s.State == bpf.Failed || s.State == bpf.Unsupported {
-			broken, reason = append(broken, s.Name), s.Reason
+	wanted = wanted || len(h.failed) > 0
+	if running == 0 && wanted {
+		reason := append(failed, missing...)[0].Reason
+		if os.Geteuid() != 0 {
+			return hint(fmt.Errorf("no probe can run: %s", reason), "sudo rezolus")
+		}
+		return hint(fmt.Errorf("no probe can run: %s", reason), "rezolus doctor says what each needs; [defaults] enabled = false runs without")
+	}
+	if len(failed) > 0 {
+		h.log.Warn("samplers do not run; rezolus doctor says why", "samplers", names(failed), "reason", failed[0].Reason)
+	}
+	if len(missing) > 0 {
+		h.log.Info("samplers have nothing to read on this machine; rezolus doctor says why", "samplers", names(missing))
+	}
+	return nil
+}
+
+// without lists the samplers of a state, those of probes first: they are why
+// the agent was started.
+func (h *house) without(state bpf.State) (all []bpf.SamplerStatus) {
+	add := func(list []bpf.SamplerStatus) {
+		for _, s := range list {
+			if s.State == state {
+				all = append(all, s)
+			}
 		}
 	}
-	switch {
-	case len(broken) == 0:
-		return nil
-	case running > 0:
-		h.log.Warn("samplers do not run; rezolus doctor says why", "samplers", broken, "reason", reason)
-		return nil
-	case os.Geteuid() != 0:
-		return hint(fmt.Errorf("no probe can run: %s", reason), "sudo rezolus")
+	add(h.failed)
+	for _, p := range h.probes {
+		add(p.Status())
 	}
-	return hint(fmt.Errorf("no probe can run: %s", reason), "rezolus doctor says what each needs; [defaults] enabled = false runs without")
+	add(h.others)
+	return all
+}
+
+func allDisabled(list []bpf.SamplerStatus) bool {
+	return !slices.ContainsFunc(list, func(s bpf.SamplerStatus) bool { return s.State != bpf.Disabled })
+}
+
+func names(list []bpf.SamplerStatus) []string {
+	var all []string
+	for _, s := range list {
+		all = append(all, s.Name)
+	}
+	return all
 }
 
 // serve runs the agent until the context ends or a part of it fails.
