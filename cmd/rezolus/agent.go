@@ -81,7 +81,7 @@ func (h *house) anything() error {
 	wanted := false
 	for _, p := range h.probes {
 		wanted = wanted || len(p.Status()) > 0 && !allDisabled(p.Status())
-		if p.Source() != nil {
+		if slices.ContainsFunc(p.Status(), func(s bpf.SamplerStatus) bool { return s.State == bpf.Healthy || s.State == bpf.Degraded }) {
 			running++
 		}
 	}
@@ -95,6 +95,9 @@ func (h *house) anything() error {
 	}
 	if len(failed) > 0 {
 		h.log.Warn("samplers do not run; rezolus doctor says why", "samplers", names(failed), "reason", failed[0].Reason)
+	}
+	for _, s := range h.without(bpf.Degraded) {
+		h.log.Warn("a sampler runs in part; rezolus doctor says why", "sampler", s.Name, "reason", s.Reason)
 	}
 	if len(missing) > 0 {
 		h.log.Info("samplers have nothing to read on this machine; rezolus doctor says why", "samplers", names(missing))

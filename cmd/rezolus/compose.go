@@ -70,6 +70,7 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	}
 	h.things, h.refused = things.Track(things.Options{Host: h.host, MaxCgroups: c.Cgroups.Max,
 		Cgroups: h.track(host.CgroupMode().Mount), Log: log}, h.objects...)
+	h.trackFunctions()
 	h.loadProbes()
 	h.openPlain(plain)
 	return h, nil
@@ -156,7 +157,7 @@ func (h *house) loadProbes() {
 		err := h.refused
 		var p *bpf.Probe
 		if err == nil {
-			p, err = o.Load(bpf.Options{Host: h.host, Enabled: h.config.Enabled, Slots: h.things.Slots, Cache: cache})
+			p, err = o.Load(bpf.Options{Host: h.host, Enabled: h.config.Enabled, Slots: h.things.Slots, Functions: h.functions(), Cache: cache})
 		}
 		if err != nil {
 			for _, s := range o.Samplers() {

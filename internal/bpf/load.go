@@ -31,7 +31,10 @@ type Options struct {
 	Host    Host
 	Enabled func(sampler string) bool
 	Slots   []*Slots // a domain each; a probe with banks of another fails to load
-	Cache   *Cache   // shared between probes, so that the kernel's BTF is decoded once
+	// Functions are what the programs of user space are attached to; they
+	// need the slots of NewFunctionSlots.
+	Functions []Function
+	Cache     *Cache // shared between probes, so that the kernel's BTF is decoded once
 }
 
 // slots are those of a domain, or nil.
@@ -51,6 +54,7 @@ type Probe struct {
 	enabled map[string]bool // samplers that are on
 	source  *Source         // nil when nothing publishes
 	mapped  []*mappedBank   // that publish or did
+	idle    bool            // its programs are for functions, and none is named
 
 	mu    sync.Mutex // guards what follows, once the probe is loaded
 	shed  map[string]bool
@@ -69,6 +73,10 @@ func (o *Object) Load(opts Options) (*Probe, error) {
 	for _, s := range o.Samplers() {
 		p.enabled[s] = opts.Enabled == nil || opts.Enabled(s)
 	}
+	if o.ofFunctions() && len(opts.Functions) == 0 {
+		p.idle = true
+		return p, nil
+	}
 	if err := p.load(opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("load probe %s: %w", o.Name, err), p.Close())
 	}
@@ -84,6 +92,12 @@ func (p *Probe) load(opts Options) error {
 	if err := p.makeMaps(spec, opts); err != nil {
 		return err
 	}
+	if p.object.ofFunctions() {
+		if err := p.attachFunctions(spec, opts); err != nil {
+			return err
+		}
+		return p.mapBanks(opts)
+	}
 	for _, h := range p.object.hooks {
 		if slices.ContainsFunc(h.needs, func(s string) bool { return p.enabled[s] }) {
 			p.hooks = append(p.hooks, p.attach(h, spec, opts))
@@ -98,8 +112,12 @@ func raiseMemlock() {
 	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 }
 
-// publishes tells whether a sampler is on and has every hook it needs.
+// publishes tells whether a sampler is on and has every hook it needs; of the
+// functions, any.
 func (p *Probe) publishes(sampler string) bool {
+	if p.object.ofFunctions() {
+		return p.wants(sampler) && slices.ContainsFunc(p.hooks, func(a *attached) bool { return a.program != nil })
+	}
 	return p.wants(sampler) && !slices.ContainsFunc(p.hooks, func(a *attached) bool {
 		return a.program == nil && slices.Contains(a.needs, sampler)
 	})
@@ -206,6 +224,9 @@ func only(spec *ebpf.CollectionSpec, program string) *ebpf.CollectionSpec {
 	return part
 }
 
+// rodata is the map of the constants.
+const rodata = ".rodata"
+
 // loadProgram loads one program with the maps the probe has so far and keeps
 // those that are new.
 func (p *Probe) loadProgram(spec *ebpf.CollectionSpec, name string, opts Options) (*ebpf.Program, error) {
@@ -225,7 +246,11 @@ func (p *Probe) loadProgram(spec *ebpf.CollectionSpec, name string, opts Options
 		return nil, err
 	}
 	for m := range part.Maps {
-		if replace[m] == nil {
+		// The programs of functions have constants of their own.
+		if p.object.ofFunctions() && m == rodata {
+			p.owned = append(p.owned, c.Maps[m])
+			delete(c.Maps, m)
+		} else if replace[m] == nil {
 			p.maps[m] = c.Maps[m]
 			p.owned = append(p.owned, c.Maps[m])
 			delete(c.Maps, m)

@@ -80,6 +80,9 @@ func (o *Object) check() error {
 	if len(o.hooks) == 0 {
 		return fmt.Errorf("probe %s: %w: it has no programs", o.Name, ErrObject)
 	}
+	if o.ofFunctions() && slices.ContainsFunc(o.hooks, func(h hook) bool { return len(h.rungs) > 1 || !h.ofFunctions() }) {
+		return fmt.Errorf("probe %s: %w: a probe with uprobe and uretprobe has no other programs, and no fallbacks", o.Name, ErrObject)
+	}
 	samplers := o.Samplers()
 	for _, s := range samplers {
 		if len(o.hooksOf(s)) == 0 {
@@ -134,7 +137,7 @@ func (o *Object) hooksOf(sampler string) []hook {
 func rank(p *ebpf.ProgramSpec) int {
 	kind, _, _ := strings.Cut(p.SectionName, "/")
 	return slices.Index([]string{"tp_btf", "raw_tp", "raw_tracepoint", "tp", "tracepoint",
-		"fentry", "fexit", "kprobe", "kretprobe"}, kind)
+		"fentry", "fexit", "kprobe", "kretprobe", "uprobe", "uretprobe"}, kind)
 }
 
 // parseHooks groups programs by the part of their name before "__".
@@ -143,7 +146,7 @@ func parseHooks(programs map[string]*ebpf.ProgramSpec) ([]hook, error) {
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
 		p := programs[name]
 		if rank(p) < 0 {
-			return nil, fmt.Errorf("program %s: no way to attach section %q; use tp_btf, raw_tp, tp, fentry, fexit, kprobe or kretprobe", name, p.SectionName)
+			return nil, fmt.Errorf("program %s: no way to attach section %q; use tp_btf, raw_tp, tp, fentry, fexit, kprobe, kretprobe, uprobe or uretprobe", name, p.SectionName)
 		}
 		base, _, _ := strings.Cut(name, "__")
 		if byName[base] == nil {

@@ -61,12 +61,20 @@ func (p *Probe) Status() []SamplerStatus {
 			all = append(all, s)
 			continue
 		}
+		if p.idle {
+			s.State, s.Reason = Disabled, "no function is named; add [[functions]] to the configuration"
+			all = append(all, s)
+			continue
+		}
 		for _, a := range p.hooks {
 			if slices.Contains(a.needs, name) {
 				s.Programs = append(s.Programs, a.status())
 			}
 		}
 		s.judge()
+		if p.publishes(name) && s.State != Healthy {
+			s.State = Degraded // some functions
+		}
 		if p.shed[name] && s.State == Healthy {
 			s.State, s.Reason = Shed, "detached to keep the budget"
 		}

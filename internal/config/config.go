@@ -24,15 +24,16 @@ const DefaultProbes = "/etc/rezolus/probes.d"
 
 // Config is the agent's configuration.
 type Config struct {
-	General  General            `toml:"general"`
-	Log      Log                `toml:"log"`
-	Window   Window             `toml:"window"`
-	Cgroups  Cgroups            `toml:"cgroups"`
-	Probes   Probes             `toml:"probes"`
-	External External           `toml:"external"`
-	Scrape   []Scrape           `toml:"scrape"`
-	Defaults Sampler            `toml:"defaults"`
-	Samplers map[string]Sampler `toml:"samplers"`
+	General   General            `toml:"general"`
+	Log       Log                `toml:"log"`
+	Window    Window             `toml:"window"`
+	Cgroups   Cgroups            `toml:"cgroups"`
+	Probes    Probes             `toml:"probes"`
+	External  External           `toml:"external"`
+	Scrape    []Scrape           `toml:"scrape"`
+	Functions []Function         `toml:"functions"`
+	Defaults  Sampler            `toml:"defaults"`
+	Samplers  map[string]Sampler `toml:"samplers"`
 }
 
 // General is what is about the agent as a whole.
@@ -159,6 +160,9 @@ func (c *Config) check() error {
 	}
 	if ttl := time.Duration(c.External.TTL); ttl < time.Second || ttl > 24*time.Hour {
 		return fmt.Errorf(" external.ttl %v: want 1s to 24h", ttl)
+	}
+	if err := c.checkFunctions(); err != nil {
+		return err
 	}
 	if c.General.BTFPath != "" {
 		if _, err := os.Stat(c.General.BTFPath); err != nil {

@@ -66,7 +66,7 @@ counters = ["a"]
 		Log{"warn"}, Window{64 << 20}, Cgroups{7}, Probes{"/somewhere"},
 		External{"/run/x.sock", "wheel", Duration(10 * time.Second)},
 		[]Scrape{{"http://localhost:9100/metrics", "node", "n_", Duration(15 * time.Second), Duration(2 * time.Second), []string{"a"}}},
-		Sampler{Enabled: &off}, map[string]Sampler{"cpu_usage": {&on, Duration(5 * time.Second)}}}
+		nil, Sampler{Enabled: &off}, map[string]Sampler{"cpu_usage": {&on, Duration(5 * time.Second)}}}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
 	}
