@@ -119,6 +119,8 @@ func mountTracefs() {
 func unsupported(err error) bool {
 	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOENT) || errors.Is(err, os.ErrNotExist) ||
 		errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
+		// A field or a type that this kernel does not have.
+		strings.Contains(err.Error(), "bad CO-RE relocation") ||
 		// To root, a refusal is the kernel's: kernel_lockdown(7).
 		errors.Is(err, unix.EPERM) && os.Geteuid() == 0
 }

@@ -7,6 +7,7 @@ package truth
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,8 +34,22 @@ func machine() bpf.Host {
 		KernelBTF: true}
 }
 
-// start loads a built-in probe, all samplers on, and tracks cgroups.
+// start loads a built-in probe with all samplers on, which must be healthy.
 func start(t testing.TB, object string, h bpf.Host) *meter {
+	t.Helper()
+	m := load(t, object, h)
+	for _, s := range m.probe.Status() {
+		if s.State != bpf.Healthy {
+			t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
+		}
+	}
+	m.best()
+	return m
+}
+
+// load loads a built-in probe with these samplers on, or all, and tracks what
+// it tells apart.
+func load(t testing.TB, object string, h bpf.Host, samplers ...string) *meter {
 	t.Helper()
 	m := &meter{t: t}
 	mode := host.CgroupMode()
@@ -46,7 +61,8 @@ func start(t testing.TB, object string, h bpf.Host) *meter {
 	if m.things, err = things.Track(things.Options{Host: h, MaxCgroups: 64, Cgroups: m.tracker}, o); err != nil {
 		t.Fatal(err)
 	}
-	if m.probe, err = o.Load(bpf.Options{Host: h, Slots: m.things.Slots}); err != nil {
+	on := func(sampler string) bool { return len(samplers) == 0 || slices.Contains(samplers, sampler) }
+	if m.probe, err = o.Load(bpf.Options{Host: h, Slots: m.things.Slots, Enabled: on}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -56,11 +72,6 @@ func start(t testing.TB, object string, h bpf.Host) *meter {
 			}
 		}
 	})
-	for _, s := range m.probe.Status() {
-		if s.State != bpf.Healthy {
-			t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
-		}
-	}
 	return m
 }
 
@@ -114,7 +125,10 @@ func read(t testing.TB, sources ...source) reading {
 }
 
 func (m *meter) read() reading {
-	sources := []source{m.probe.Source()}
+	var sources []source
+	if s := m.probe.Source(); s != nil { // all its banks may be of domains
+		sources = append(sources, s)
+	}
 	for _, s := range m.things.Sources() {
 		sources = append(sources, s)
 	}
@@ -125,15 +139,21 @@ func (m *meter) read() reading {
 func (m *meter) cgroup(name string) *workload.Cgroup {
 	m.t.Helper()
 	c := workload.NewCgroup(m.t, name)
+	m.await(c.Path)
+	return c
+}
+
+// await waits until the events of a cgroup are told apart.
+func (m *meter) await(path string) {
+	m.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for series := range m.read() {
-			if strings.Contains(series, "name="+c.Path) {
-				return c
+			if strings.Contains(series, "name="+path) {
+				return
 			}
 		}
 	}
-	m.t.Fatalf("cgroup %s got no slot", c.Path)
-	return nil
+	m.t.Fatalf("cgroup %s got no slot", path)
 }
 
 // since is what happened between two readings. A series that is new began at

@@ -5,13 +5,9 @@ package truth
 import (
 	"os"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"rezolus/internal/bpf"
-	"rezolus/internal/host"
-	"rezolus/internal/source/things"
 )
 
 // startSome loads a built-in probe with only the samplers named on. They must
@@ -55,32 +51,6 @@ func unsupported(t testing.TB, object string, h bpf.Host, sampler string) {
 	}
 }
 
-func load(t testing.TB, object string, h bpf.Host, samplers ...string) *meter {
-	t.Helper()
-	m := &meter{t: t}
-	mode := host.CgroupMode()
-	var err error
-	if m.tracker, err = host.TrackCgroups(host.CgroupOptions{Mount: mode.Mount}); err != nil {
-		t.Fatal(err)
-	}
-	o := parse(t, object)
-	if m.things, err = things.Track(things.Options{Host: h, MaxCgroups: 64, Cgroups: m.tracker}, o); err != nil {
-		t.Fatal(err)
-	}
-	on := func(sampler string) bool { return slices.Contains(samplers, sampler) }
-	if m.probe, err = o.Load(bpf.Options{Host: h, Slots: m.things.Slots, Enabled: on}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, err := range []error{m.tracker.Close(), m.probe.Close(), m.things.Close()} {
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	return m
-}
-
 // function loads a built-in probe with one sampler on that needs to attach to a
 // function of the kernel. Where this kernel cannot, it asserts that the status
 // says why, and is nil; those of the virtual machines can.
@@ -99,17 +69,4 @@ func function(t testing.TB, object string, h bpf.Host, sampler string) *meter {
 	}
 	m.best()
 	return m
-}
-
-// await waits until the events of a cgroup are told apart.
-func (m *meter) await(path string) {
-	m.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		for series := range m.read() {
-			if strings.Contains(series, "name="+path) {
-				return
-			}
-		}
-	}
-	m.t.Fatalf("cgroup %s got no slot", path)
 }
