@@ -27,6 +27,7 @@ type Config struct {
 	General   General            `toml:"general"`
 	Log       Log                `toml:"log"`
 	Window    Window             `toml:"window"`
+	Budget    Budget             `toml:"budget"`
 	Cgroups   Cgroups            `toml:"cgroups"`
 	Probes    Probes             `toml:"probes"`
 	External  External           `toml:"external"`
@@ -95,6 +96,7 @@ func Default() *Config {
 		General:  General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second)},
 		Log:      Log{Level: "info"},
 		Window:   Window{Memory: 8 << 20},
+		Budget:   DefaultBudget(),
 		Cgroups:  Cgroups{Max: 1024},
 		Probes:   Probes{Directory: DefaultProbes},
 		External: External{Path: "/run/rezolus/external.sock", TTL: Duration(time.Minute)},
@@ -146,6 +148,9 @@ func (c *Config) check() error {
 	}
 	if c.Window.Memory < 1<<20 || c.Window.Memory > 16<<30 {
 		return fmt.Errorf(" window.memory %v: want 1MiB to 16GiB", c.Window.Memory)
+	}
+	if err := c.Budget.check(); err != nil {
+		return err
 	}
 	if c.Cgroups.Max < 1 || c.Cgroups.Max > 65536 {
 		return fmt.Errorf(" cgroups.max %d: want 1 to 65536", c.Cgroups.Max)
