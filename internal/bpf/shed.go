@@ -88,7 +88,9 @@ func (p *Probe) renew(returned []string) error {
 }
 
 // reload loads the programs of the hooks that are wanted, with the banks of
-// the probe and new maps for all else, which next owns.
+// the probe and new maps for all else, which next owns. Programs for functions
+// remember nothing but in maps that can be emptied, and are only attached
+// again.
 func (p *Probe) reload(next *Probe) (map[*attached]*ebpf.Program, error) {
 	programs := map[*attached]*ebpf.Program{}
 	spec := p.object.spec.Copy()
@@ -105,6 +107,10 @@ func (p *Probe) reload(next *Probe) (map[*attached]*ebpf.Program, error) {
 	opts.Cache = NewCache()
 	for _, a := range p.hooks {
 		if a.program == nil || !slices.ContainsFunc(a.needs, p.wants) {
+			continue
+		}
+		if p.object.ofFunctions() {
+			programs[a] = a.program
 			continue
 		}
 		program, err := next.loadProgram(spec, a.rung, opts)
@@ -153,6 +159,14 @@ func (p *Probe) forget(samplers []string) {
 					b.value(i, 0, b.stride/8)[j] = 0
 				}
 			}
+		}
+	}
+	if !p.object.ofFunctions() {
+		return
+	}
+	for _, m := range p.owned {
+		var key []byte
+		for m.Type() == ebpf.LRUHash && m.NextKey(nil, &key) == nil && m.Delete(key) == nil {
 		}
 	}
 }
