@@ -199,7 +199,7 @@ func oddFixture() *fixture {
 		return m
 	}
 	f := &fixture{kv: map[string]string{"source": `["rezolus","llm"]`, "sampling_interval_ms": "100", "node": "web01",
-		"systeminfo": `{"hostname":"h","kernel":"6.1.0","arch":"x86_64"}`, "events": `[{"timestamp":5,"description":"begin"}]`},
+		"systeminfo": `{"hostname":"h","kernel":"6.1.0","arch":"x86_64"}`, "events": `{"events":[{"timestamp":5,"description":"begin","kind":"marker"}]}`},
 		nodes: map[string]pq.Node{
 			"timestamp": u64, "duration": pq.Optional(u64),
 			"57x12": pq.Optional(u64), "57x13": pq.Optional(u64), "web01::58": pq.Optional(u64), "57x14": pq.Optional(u64),

@@ -3,6 +3,8 @@
 package parquet
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 
 	"rezolus/internal/metric"
@@ -77,7 +79,8 @@ func (w *Writer) metadata() map[string]string {
 		m[metaVersion], m[metaNode] = w.last.run.Version, w.last.run.Host
 	}
 	if len(w.events) > 0 {
-		m[metaEvents] = toJSON(w.events)
+		slices.SortStableFunc(w.events, func(a, b eventJSON) int { return cmp.Compare(a.Time, b.Time) })
+		m[metaEvents] = toJSON(eventsJSON{w.events})
 	}
 	for k, v := range w.o.Metadata {
 		if k != arrowKey && k != factsKey {
@@ -102,7 +105,8 @@ func (w *Writer) perSource(m map[string]string) string {
 			one[k] = m[k]
 		}
 	}
-	return toJSON(map[string]any{m[metaSource]: one})
+	id := cmp.Or(m[metaNode], m[metaInstance], "0")
+	return toJSON(map[string]any{m[metaSource]: map[string]any{id: one}})
 }
 
 func (w *Writer) fields() []arrowField {

@@ -165,7 +165,12 @@ type Event struct {
 	Text string // what happened
 }
 
-// eventJSON is an event as the Rust implementation keeps it.
+// eventsJSON are the events of a file, and eventJSON is one, as the Rust
+// implementation keeps them.
+type eventsJSON struct {
+	Events []eventJSON `json:"events"`
+}
+
 type eventJSON struct {
 	Time int64  `json:"timestamp"`
 	Text string `json:"description"`

@@ -87,9 +87,9 @@ func Open(r io.ReaderAt, size int64) (out *Reader, err error) {
 		return nil, err
 	}
 	out.identify()
-	var events []eventJSON
+	var events eventsJSON
 	if json.Unmarshal([]byte(out.meta[metaEvents]), &events) == nil {
-		for _, e := range events {
+		for _, e := range events.Events {
 			out.events = append(out.events, Event(e))
 		}
 	}
