@@ -5,6 +5,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,17 +21,32 @@ import (
 	"rezolus/internal/vfs"
 )
 
-var recordingFlag = flag.String("recording", "", "a recording in rows to measure with, instead of a made-up host")
+var recordingFlag = flag.String("recording", "", "a recording to measure with, instead of a made-up host")
 
-// benchRows are a recording in rows: that of the flag, or of a made-up host.
+// benchRows are a recording in rows: that of the flag, or one of a made-up
+// host.
 func benchRows(b *testing.B) []byte {
 	b.Helper()
 	if *recordingFlag != "" {
-		rows, err := os.ReadFile(*recordingFlag)
+		f, err := os.Open(*recordingFlag)
 		if err != nil {
 			b.Fatal(err)
 		}
-		return rows
+		defer f.Close()
+		var rows []byte
+		d, e := NewDecoder(f), NewEncoder(EncoderOptions{})
+		for {
+			s, err := d.Next()
+			if err == io.EOF || errors.Is(err, ErrTruncated) {
+				return rows
+			}
+			if err == nil {
+				rows, err = e.Append(rows, s)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
 	}
 	var rows []byte
 	h, e := newHost(b), NewEncoder(EncoderOptions{})
