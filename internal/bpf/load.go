@@ -166,10 +166,19 @@ func (p *Probe) configure(spec *ebpf.CollectionSpec, opts Options) error {
 			return fmt.Errorf("map %s has banks of domain %s, which is not tracked", b.name, b.domain)
 		}
 		spec.Maps[b.name].MaxEntries = uint32(slots.entries())
+		if b.last != "" {
+			if slots.ranks == nil {
+				return fmt.Errorf("map %s has banks of pairs, and the slots of domain %s were made without them", b.name, b.domain)
+			}
+			spec.Maps[b.name].MaxEntries = uint32(opts.Host.Possible)
+		}
 	}
 	for _, s := range opts.Slots {
 		if m := spec.Maps[s.tableName()]; m != nil {
 			m.MaxEntries = s.table.MaxEntries()
+		}
+		if m := spec.Maps[s.domain.Name+"_ranks"]; m != nil && s.ranks != nil {
+			m.MaxEntries = s.ranks.table.MaxEntries()
 		}
 	}
 	return nil
@@ -181,6 +190,9 @@ func (p *Probe) makeMaps(spec *ebpf.CollectionSpec, opts Options) error {
 	for _, s := range opts.Slots {
 		if spec.Maps[s.tableName()] != nil {
 			p.maps[s.tableName()] = s.table
+		}
+		if s.ranks != nil && spec.Maps[s.domain.Name+"_ranks"] != nil {
+			p.maps[s.domain.Name+"_ranks"] = s.ranks.table
 		}
 	}
 	for _, b := range p.object.banks {
@@ -305,10 +317,12 @@ func mapBytes(m *ebpf.Map) uint64 {
 
 // Close detaches the programs and frees the maps.
 func (p *Probe) Close() error {
-	var errs []error
-	for _, h := range p.hooks {
-		errs = append(errs, h.close())
+	errs := make([]error, len(p.hooks))
+	var all sync.WaitGroup
+	for i, h := range p.hooks {
+		all.Go(func() { errs[i] = h.close() })
 	}
+	all.Wait()
 	if p.source != nil {
 		errs = append(errs, p.source.Close())
 	}

@@ -38,9 +38,9 @@ func parseFile(t testing.TB, name string) *Object {
 	return o
 }
 
-func newCgroups(t testing.TB, slots int) *Slots {
+func newCgroups(t testing.TB, slots int, objects ...*Object) *Slots {
 	t.Helper()
-	c, err := NewSlots(testHost(), cgroups(slots))
+	c, err := NewSlots(testHost(), cgroups(slots), objects...)
 	if err != nil {
 		t.Fatal(err)
 	}

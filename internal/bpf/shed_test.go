@@ -129,7 +129,7 @@ func TestWhatReturnsRemembersNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cgroups := newCgroups(t, 4)
+	cgroups := newCgroups(t, 4, o)
 	p, err := o.Load(Options{Host: testHost(), Slots: []*Slots{cgroups}})
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,8 @@ type Slots struct {
 	overflow atomic.Uint64
 
 	schema *metric.Schema
-	live   []int // slots in the order of the schema
+	live   []int  // slots in the order of the schema
+	ranks  *ranks // nil: no probe has banks of pairs
 }
 
 type tenant struct {
@@ -94,10 +95,12 @@ const (
 func NewSlots(host Host, d Domain, objects ...*Object) (*Slots, error) {
 	d.Slots = max(2, d.Slots)
 	c := &Slots{domain: d, host: host, banks: 1, byID: map[uint64]*tenant{}, waiting: map[uint64]Thing{}, changed: true}
-	var slot int
+	slot, paired := 0, false
 	for _, o := range objects {
 		for _, b := range o.banks {
-			if b.domain == d.Name {
+			if b.domain == d.Name && b.last != "" {
+				paired = true
+			} else if b.domain == d.Name {
 				slot += b.stride
 			}
 		}
@@ -120,6 +123,11 @@ func NewSlots(host Host, d Domain, objects ...*Object) (*Slots, error) {
 	for slot := d.Slots - 1; slot > 0; slot-- {
 		c.free = append(c.free, slot)
 	}
+	if paired {
+		if c.ranks, err = newRanks(c); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
 	return c, nil
 }
 
@@ -141,8 +149,12 @@ func (c *Slots) entries() int { return c.domain.Slots * c.banks }
 func (c *Slots) add(b *mappedBank) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b.count = c.banks
-	c.mapped = append(c.mapped, b)
+	if b.last != "" {
+		c.ranks.add(b)
+	} else {
+		b.count = c.banks
+		c.mapped = append(c.mapped, b)
+	}
 	c.changed = true
 }
 
@@ -257,6 +269,9 @@ func (c *Slots) Read(f *metric.Frame) error {
 	defer c.mu.Unlock()
 	c.vacate()
 	c.listen()
+	if c.ranks != nil && c.ranks.update(c.host.Mono()) {
+		c.changed = true
+	}
 	if c.changed {
 		if err := c.rebuild(); err != nil {
 			return err
@@ -275,8 +290,27 @@ func (c *Slots) Read(f *metric.Frame) error {
 			}
 		}
 	}
+	if c.ranks != nil {
+		c.ranks.fill(to)
+	}
 	f.End = c.host.Mono()
 	return nil
+}
+
+// weight is what a slot has counted in the members that make a thing heavy.
+func (c *Slots) weight(slot int) (sum uint64) {
+	for _, b := range c.mapped {
+		for i := range b.members {
+			if m := &b.members[i]; m.weight {
+				for bank := range c.banks {
+					for _, w := range b.value(bank*c.domain.Slots+slot, m.offset, m.words) {
+						sum += w
+					}
+				}
+			}
+		}
+	}
+	return sum
 }
 
 func (c *Slots) sum(b *mappedBank, dst []uint64, slot, offset int) {
@@ -373,6 +407,9 @@ func (c *Slots) rebuild() error {
 			}
 		}
 	}
+	if c.ranks != nil {
+		series = append(series, c.ranks.series()...)
+	}
 	schema, err := metric.NewSchema(c.Name(), series)
 	if err != nil {
 		return err
@@ -394,14 +431,27 @@ func (c *Slots) republish(b *mappedBank, live *bankSpec) {
 	defer c.mu.Unlock()
 	b.bankSpec = live
 	c.changed = true
+	if c.ranks != nil {
+		for _, p := range c.ranks.banks {
+			if p.mappedBank == b {
+				p.reset()
+			}
+		}
+	}
 }
 
 // MappedBytes is how much of the table is in the resident set of the process
 // too; the banks are their probes'.
 func (c *Slots) MappedBytes() uint64 { return uint64(len(c.cells.bytes)) }
 
-// KernelBytes is the memory of the table.
-func (c *Slots) KernelBytes() uint64 { return mapBytes(c.table) }
+// KernelBytes is the memory of the tables.
+func (c *Slots) KernelBytes() uint64 {
+	sum := mapBytes(c.table)
+	if c.ranks != nil {
+		sum += mapBytes(c.ranks.table)
+	}
+	return sum
+}
 
 // Close unmaps everything; the probes must be closed before.
 func (c *Slots) Close() error {
@@ -412,5 +462,8 @@ func (c *Slots) Close() error {
 		errs = append(errs, b.close())
 	}
 	c.mapped = nil
+	if c.ranks != nil {
+		errs = append(errs, c.ranks.close())
+	}
 	return errors.Join(errs...)
 }

@@ -23,6 +23,7 @@ type bankSpec struct {
 	name    string
 	domain  string   // whose things have a value each; empty: the CPUs
 	keys    []string // labels of a thing
+	last    string   // of a bank of pairs: what the last rank is called
 	stride  int      // bytes from one value to the next
 	members []member
 }
@@ -38,6 +39,8 @@ type member struct {
 	owner  []string   // keys of the bank's own labels: a CPU's, a thing's
 	perCPU bool
 	lost   bool
+	weight bool  // what it counts makes a thing heavy
+	pairs  bool  // of two things
 	shape  []int // dimensions that its labels and kind make
 	since  int64 // its series start no earlier; Unix nanoseconds
 }
@@ -94,6 +97,17 @@ func (b *bankSpec) tag(tag string) (bank bool, err error) {
 	if tag == "size:cpus" || tag == "bank:cpu" {
 		return tag == "bank:cpu", nil
 	}
+	if domain, ok := strings.CutPrefix(tag, "ranks:"); ok {
+		return false, checkDomain(domain)
+	}
+	if of, ok := strings.CutPrefix(tag, "pairs:"); ok {
+		parts := strings.Split(of, "=")
+		if len(parts) != 3 || strings.Count(parts[1], ",") != 1 || parts[2] == "" {
+			return false, fmt.Errorf("unknown tag %q; want pairs:DOMAIN=FIRST,SECOND=LAST", tag)
+		}
+		b.domain, b.keys, b.last = parts[0], strings.Split(parts[1], ","), parts[2]
+		return true, checkDomain(b.domain)
+	}
 	of, ok := strings.CutPrefix(tag, "bank:")
 	domain, keys, labelled := strings.Cut(of, "=")
 	if !ok || !labelled || keys == "" || !domainPattern.MatchString(domain) {
@@ -101,6 +115,13 @@ func (b *bankSpec) tag(tag string) (bank bool, err error) {
 	}
 	b.domain, b.keys = domain, strings.Split(keys, ",")
 	return true, nil
+}
+
+func checkDomain(name string) error {
+	if !domainPattern.MatchString(name) {
+		return fmt.Errorf("%q is no name of a domain", name)
+	}
+	return nil
 }
 
 func (b *bankSpec) parseMember(f btf.Member) (member, error) {
@@ -122,6 +143,12 @@ func (b *bankSpec) parseMember(f btf.Member) (member, error) {
 		return e, errors.New("per:cpu and lost are for banks of CPUs")
 	}
 	e.owner = b.keys
+	if b.last != "" {
+		if len(e.keys) > 0 || e.desc.Kind != metric.Counter {
+			return e, errors.New("a bank of pairs has counters without labels of their own")
+		}
+		e.shape, e.pairs = []int{maxRanks, maxRanks}, true
+	}
 	if e.perCPU {
 		e.owner = []string{"id"}
 	}
@@ -144,6 +171,8 @@ func (e *member) tag(key, value string) error {
 		d.Help = value
 	case "lost":
 		e.lost = true
+	case "weight":
+		e.weight = true
 	case "per":
 		if value != "cpu" {
 			return fmt.Errorf("per:%s; only per:cpu is known", value)
@@ -221,7 +250,10 @@ func (e *member) checkDimensions(dims []int) error {
 	if !slices.Equal(dims, want) {
 		return fmt.Errorf("its dimensions are %v; its labels and kind make %v", dims, want)
 	}
-	if e.words = len(e.combos) * e.desc.Words(); e.words > maxWords {
+	if e.words = len(e.combos) * e.desc.Words(); e.pairs {
+		e.words = pairs
+	}
+	if e.words > maxWords {
 		return fmt.Errorf("it has %d words; at most %d are read", e.words, maxWords)
 	}
 	return nil

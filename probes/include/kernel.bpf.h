@@ -37,7 +37,7 @@ struct cgroup_subsys_state { struct cgroup *cgroup; } KERNEL;
 struct css_set { struct cgroup *dfl_cgrp; } KERNEL;
 struct task_group { struct cgroup_subsys_state css; } KERNEL;
 
-struct rq { u64 clock; } KERNEL;
+struct rq { u64 clock; unsigned int nr_running; } KERNEL;
 struct cfs_rq { struct rq *rq; } KERNEL;
 struct sched_entity { struct cfs_rq *cfs_rq; } KERNEL;
 

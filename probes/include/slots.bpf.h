@@ -86,3 +86,34 @@ inline_ u32 slot_find(void *table, u64 id, u32 shift, u32 slots)
 
 /* The banks of a domain whose things have labels keys ("a,b"). */
 #define SLOT_BANKS(map, value_type, d, keys) BANK_MAP_(map, value_type, "bank:" #d "=" keys)
+
+/*
+ * Pairs of things: RANKS(d) after SLOTS(d). User space gives the heaviest
+ * things a rank, and d_rank(slot) is that of a slot. Rank 0 is all others, and
+ * the last is free for what is no thing. A member of a bank of the domain with
+ * WEIGHT is what makes a thing heavy.
+ */
+#define RANKS_MAX 16
+#define RANK_LAST (RANKS_MAX - 1)
+#define RANKS(d) \
+	struct { \
+		__uint(type, BPF_MAP_TYPE_ARRAY); \
+		__uint(map_flags, BPF_F_MMAPABLE); \
+		__uint(max_entries, 1); /* set at load */ \
+		__type(key, u32); \
+		__type(value, u64); \
+	} d##_ranks SEC(".maps") TAG("ranks:" #d); \
+	inline_ u32 d##_rank(u32 slot) \
+	{ \
+		u64 *rank = bpf_map_lookup_elem(&d##_ranks, &slot); \
+		return rank ? *rank & RANK_LAST : 0; \
+	} \
+	struct rz_##d##_ranks_end
+#define WEIGHT TAG("weight")
+
+/*
+ * Banks by CPU, of counters u64 member[RANKS_MAX][RANKS_MAX] by two things of
+ * the domain, labelled by keys ("first,second"); last names the last rank of
+ * the second.
+ */
+#define PAIR_BANKS(map, value_type, d, keys, last) BANK_MAP_(map, value_type, "pairs:" #d "=" keys "=" last)

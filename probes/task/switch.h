@@ -69,9 +69,33 @@ inline_ void leave(struct task_bank *bank, struct task_cgroup *cgroup, struct ta
 		cgroup_add(&cgroup->running, now - arrival);
 }
 
+/*
+ * next had waited since queued while others had the CPU: charges them, for the
+ * part of the wait that each had it. The latest stint is the one that ends now.
+ */
+inline_ void charge(struct task_bank *bank, struct task_pairs *pairs, u64 victim, u64 queued, u64 now, u64 elsewhere)
+{
+	u64 end = now;
+
+	OPAQUE(victim);
+	if (victim >= RANKS_MAX)
+		return;
+	for (u32 i = 0; i < STINTS && end > queued; i++) {
+		struct stint *s = &bank->stints[(bank->stint - i) & (STINTS - 1)];
+		u64 since = s->since > queued ? s->since : queued, rank = s->rank & RANK_LAST;
+
+		if (!s->since || since > end)
+			break;
+		bank_add(&pairs->wait[victim][rank], end - since);
+		end = since;
+	}
+	/* Stints longer ago, and waits on the queues of other CPUs. */
+	bank_add(&pairs->wait[victim][0], end - queued + elsewhere);
+}
+
 /* next gets the CPU: counts how long it waited, and slept before that. */
 inline_ void arrive(struct task_bank *bank, struct task_cgroup *cgroup, struct task_struct *next, struct task_state *state,
-		    u64 now, const bool raw)
+		    u32 cpu, u32 slot, u64 now, const bool raw)
 {
 	u64 queued = READ(raw, next, sched_info.last_queued), wait = 0;
 
@@ -84,6 +108,12 @@ inline_ void arrive(struct task_bank *bank, struct task_cgroup *cgroup, struct t
 		/* What it waited on the queues of other CPUs before it was pulled here. */
 		if (state && state->cpu)
 			wait += READ(raw, next, sched_info.run_delay) - state->run_delay;
+		if (sampler_scheduler_interference) {
+			struct task_pairs *pairs = cpu_bank(&task_pair_banks, cpu);
+
+			if (pairs && wait)
+				charge(bank, pairs, cgroup_rank(slot), queued, now, wait - (now - queued));
+		}
 		hist_add(bank->latency, wait);
 		bank_add(&bank->wait, wait);
 		if (cgroup)
@@ -97,6 +127,7 @@ inline_ void arrive(struct task_bank *bank, struct task_cgroup *cgroup, struct t
 	}
 	u64 off = now - state->off_at - wait;
 
+	bank_add(&bank->wakeups, 1);
 	hist_add(bank->offcpu, off);
 	if (cgroup)
 		cgroup_add(&cgroup->offcpu, off);
@@ -118,10 +149,12 @@ inline_ void migrate(struct task_bank *bank, struct task_cgroup *cgroup, u32 fro
 inline_ int task_switch(u64 *ctx, const bool raw)
 {
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
-	const bool counted = sampler_scheduler_runqueue || sampler_cpu_migrations;
+	const bool timed = sampler_scheduler_runqueue || sampler_scheduler_interference;
+	const bool counted = timed || sampler_cpu_migrations;
 	u32 cpu = bpf_get_smp_processor_id(), prev_pid = READ(raw, prev, pid), next_pid = READ(raw, next, pid);
 	struct task_bank *bank = cpu_bank(&task_banks, cpu);
 	struct task_cgroup *prev_cgroup = NULL, *next_cgroup = NULL;
+	u32 prev_slot = 0, next_slot = 0;
 
 	if (!bank)
 		return 0;
@@ -131,8 +164,10 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 	bool voluntary = !ctx[0] && prev_state;
 
 	if (prev_pid) {
-		if (counted)
-			prev_cgroup = cgroup_bank(&task_cgroups, cpu, task_cgroup_slot(prev, raw));
+		if (counted) {
+			prev_slot = task_cgroup_slot(prev, raw);
+			prev_cgroup = cgroup_bank(&task_cgroups, cpu, prev_slot);
+		}
 		if (sampler_scheduler_runqueue)
 			leave(bank, prev_cgroup, prev, now, voluntary, raw);
 		/* A dead task does not come back: nothing is left behind. */
@@ -153,17 +188,29 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 	if (next_pid) {
 		struct task_state *state = task_state(next, next_pid, false, raw);
 
-		if (counted)
-			next_cgroup = prev_cgroup && same_cgroup(prev, next, raw) ?
-				prev_cgroup : cgroup_bank(&task_cgroups, cpu, task_cgroup_slot(next, raw));
-		if (sampler_scheduler_runqueue)
-			arrive(bank, next_cgroup, next, state, now, raw);
+		if (counted) {
+			next_slot = prev_slot;
+			next_cgroup = prev_cgroup;
+			if (!prev_cgroup || !same_cgroup(prev, next, raw)) {
+				next_slot = task_cgroup_slot(next, raw);
+				next_cgroup = cgroup_bank(&task_cgroups, cpu, next_slot);
+			}
+		}
+		if (timed)
+			arrive(bank, next_cgroup, next, state, cpu, next_slot, now, raw);
 		if (state) {
 			if (sampler_cpu_migrations && state->cpu && state->cpu != cpu + 1)
 				migrate(bank, next_cgroup, state->cpu - 1, cpu);
 			if (sampler_syscall_latency)
 				bank->call = state->call;
 		}
+	}
+	if (sampler_scheduler_runqueue)
+		hist_add(bank->depth, READ3(raw, next, se.cfs_rq, rq, nr_running));
+	if (sampler_scheduler_interference) {
+		bank->stint = (bank->stint + 1) & (STINTS - 1);
+		bank->stints[bank->stint & (STINTS - 1)].rank = next_pid ? cgroup_rank(next_slot) : RANK_LAST;
+		bank->stints[bank->stint & (STINTS - 1)].since = now;
 	}
 	return 0;
 }

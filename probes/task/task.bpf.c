@@ -11,13 +11,13 @@
 #include "switch.h"
 #include "calls.h"
 
-SEC("tp_btf/sched_switch") NEEDS("scheduler_runqueue|cpu_migrations|syscall_latency")
+SEC("tp_btf/sched_switch") NEEDS("scheduler_runqueue|scheduler_interference|cpu_migrations|syscall_latency")
 int on_switch(u64 *ctx)
 {
 	return task_switch(ctx, false);
 }
 
-SEC("raw_tp/sched_switch") NEEDS("scheduler_runqueue|cpu_migrations|syscall_latency")
+SEC("raw_tp/sched_switch") NEEDS("scheduler_runqueue|scheduler_interference|cpu_migrations|syscall_latency")
 int on_switch__raw(u64 *ctx)
 {
 	return task_switch(ctx, true);

@@ -8,6 +8,7 @@
 #include "cgroup.bpf.h"
 
 SAMPLER(scheduler_runqueue);
+SAMPLER(scheduler_interference);
 SAMPLER(cpu_migrations);
 SAMPLER(syscall_counts);
 SAMPLER(syscall_latency);
@@ -27,6 +28,13 @@ struct call {
 	u64 op;
 };
 
+/* A stint of a task, or of the idle task, on a CPU: who had it, since when. */
+struct stint {
+	u64 rank;
+	u64 since; /* run-queue clock */
+};
+#define STINTS 4
+
 struct task_bank {
 	/*
 	 * The call under way on this CPU. Enter and exit need no look-up by
@@ -34,6 +42,9 @@ struct task_bank {
 	 * to the task's state and back.
 	 */
 	struct call call;
+	/* The latest stints on this CPU, a ring. */
+	struct stint stints[STINTS];
+	u64 stint; /* the latest of them */
 	COUNTER_PER_CPU(switches, [2], scheduler_runqueue, "scheduler_context_switch", "",
 			"context switches away from a task, by whether it gave up the CPU or lost it", SWITCH_KIND);
 	COUNTER_PER_CPU(wait, , scheduler_runqueue, "scheduler_runqueue_wait", "nanoseconds",
@@ -43,6 +54,10 @@ struct task_bank {
 	COUNTER_PER_CPU(migrations, [2], cpu_migrations, "cpu_migrations", "",
 			"tasks that left this CPU for another, and that came to it from another",
 			LABEL("direction", "from|to"));
+	COUNTER_PER_CPU(wakeups, , scheduler_runqueue, "scheduler_wakeups", "",
+			"tasks that got this CPU after they had been asleep or blocked");
+	HISTOGRAM(depth, , scheduler_runqueue, "scheduler_runqueue_depth", "tasks",
+		  "tasks that can run on a CPU, the one that runs with them, as each context switch finds it");
 	COUNTER(calls, [OPS], syscall_counts, "syscall", "", "system calls entered, by class", OP);
 	HISTOGRAM(latency, , scheduler_runqueue, "scheduler_runqueue_latency", "nanoseconds",
 		  "time a runnable task waited for a CPU");
@@ -57,9 +72,9 @@ BANKS(task_banks, struct task_bank);
 
 struct task_cgroup {
 	COUNTER(wait, , scheduler_runqueue, "cgroup_scheduler_runqueue_wait", "nanoseconds",
-		"time that tasks of the cgroup waited for a CPU");
+		"time that tasks of the cgroup waited for a CPU", WEIGHT);
 	COUNTER(running, , scheduler_runqueue, "cgroup_scheduler_running", "nanoseconds",
-		"time that tasks of the cgroup had a CPU, counted when they give it up or lose it");
+		"time that tasks of the cgroup had a CPU, counted when they give it up or lose it", WEIGHT);
 	COUNTER(offcpu, , scheduler_runqueue, "cgroup_scheduler_offcpu", "nanoseconds",
 		"time that tasks of the cgroup were asleep or blocked, counted when they run again");
 	COUNTER(switches, [2], scheduler_runqueue, "cgroup_scheduler_context_switch", "",
@@ -70,6 +85,13 @@ struct task_cgroup {
 		"system calls that tasks of the cgroup entered, by class", OP);
 };
 CGROUP_BANKS(task_cgroups, struct task_cgroup);
+
+RANKS(cgroup);
+struct task_pairs {
+	COUNTER(wait, [RANKS_MAX][RANKS_MAX], scheduler_interference, "cgroup_scheduler_interference", "nanoseconds",
+		"time that tasks of one cgroup, the victim, waited for a CPU while a task of another, the culprit, had it");
+} BANK;
+PAIR_BANKS(task_pair_banks, struct task_pairs, cgroup, "victim,culprit", "idle");
 
 /* What a task was when it was switched out. */
 struct task_state {

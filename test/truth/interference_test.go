@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"testing"
+	"time"
+
+	"rezolus/internal/bpf"
+	"rezolus/internal/host"
+	"rezolus/test/workload"
+)
+
+// burnTogether has two cgroups compete for one CPU for a while.
+func burnTogether(t *testing.T, a, b *workload.Cgroup, d time.Duration) {
+	cpu := host.Online()[0]
+	done := make(chan struct{})
+	burn := func(c *workload.Cgroup) {
+		c.Thread(t, func() {
+			workload.Pin(cpu)
+			workload.Burn(d)
+		})
+	}
+	go func() {
+		defer close(done)
+		burn(b)
+	}()
+	burn(a)
+	<-done
+}
+
+// TestWhoKeptWhomWaiting: two cgroups that burn on one CPU keep each other
+// waiting for about as long as each burned.
+func TestWhoKeptWhomWaiting(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		a, b := m.cgroup("victim"), m.cgroup("culprit")
+		pair := func(victim, culprit string) string {
+			return "cgroup_scheduler_interference{culprit=" + culprit + ",victim=" + victim + "}"
+		}
+		// The heaviest get a rank, which takes some weight and a second.
+		for deadline := time.Now().Add(20 * time.Second); ; {
+			burnTogether(t, a, b, 100*time.Millisecond)
+			if r := m.read(); r[pair(a.Path, b.Path)] != nil && r[pair(b.Path, a.Path)] != nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the cgroups got no rank")
+			}
+		}
+		before := m.read()
+		burnTogether(t, a, b, 400*time.Millisecond)
+		d := m.read().since(before)
+		for _, p := range []string{pair(a.Path, b.Path), pair(b.Path, a.Path)} {
+			d.within(t, p, 200*ms, 600*ms)
+		}
+		// Each waited for the other, not for itself.
+		for _, c := range []*workload.Cgroup{a, b} {
+			if got := d.count(t, pair(c.Path, c.Path)); got > 20*ms {
+				t.Errorf("%s kept itself waiting for %d ms", c.Path, got/ms)
+			}
+		}
+		// Nothing is lost: all pairs together are all that was waited.
+		all, waits := d.total("cgroup_scheduler_interference"), d.total("scheduler_runqueue_wait")
+		if slack := waits/1000 + 100_000; max(all, waits)-min(all, waits) > slack {
+			t.Errorf("%d ns by pairs, %d ns in all", all, waits)
+		}
+		var row uint64
+		for k, v := range d {
+			if len(k) > len(a.Path) && k[len(k)-len(a.Path)-1:] == a.Path+"}" && k[:29] == "cgroup_scheduler_interference" {
+				row += v[0]
+			}
+		}
+		own := d.count(t, "cgroup_scheduler_runqueue_wait{name="+a.Path+"}")
+		if max(row, own)-min(row, own) > own/100 {
+			t.Errorf("%d ns by culprits, %d ns of waits", row, own)
+		}
+	})
+}
+
+// TestDepthAndWakeups: while one task burns on a CPU, two that are woken there
+// find it; what slept is counted when it runs again.
+func TestDepthAndWakeups(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := start(t, "task/task", h)
+		a, b := m.cgroup("burner"), m.cgroup("sleeper")
+		cpu := host.Online()[0]
+		done := make(chan struct{})
+		before := m.read()
+		go func() {
+			defer close(done)
+			a.Thread(t, func() {
+				workload.Pin(cpu)
+				workload.Burn(150 * time.Millisecond)
+			})
+		}()
+		b.Thread(t, func() {
+			workload.Pin(cpu)
+			workload.Sleeps(31, time.Millisecond)
+		})
+		<-done
+		d := m.read().since(before)
+		if got := d.total("scheduler_wakeups"); got < 31 {
+			t.Errorf("%d wakeups, the sleeper alone had 31", got)
+		}
+		if wakeups, sleeps := d.total("scheduler_wakeups"), d.count(t, "scheduler_offcpu"); max(wakeups, sleeps)-min(wakeups, sleeps) > 5 {
+			t.Errorf("%d wakeups and %d times off the CPU", wakeups, sleeps)
+		}
+		depths := d["scheduler_runqueue_depth"]
+		if got := d.total("scheduler_context_switch"); d.count(t, "scheduler_runqueue_depth") < got {
+			t.Errorf("%d depths, %d switches away from a task", d.count(t, "scheduler_runqueue_depth"), got)
+		}
+		var two uint64
+		for _, n := range depths[2:] {
+			two += n
+		}
+		if two < 31 {
+			t.Errorf("%d switches found two tasks or more, want at least 31", two)
+		}
+	})
+}
