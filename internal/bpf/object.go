@@ -80,8 +80,8 @@ func (o *Object) check() error {
 	if len(o.hooks) == 0 {
 		return fmt.Errorf("probe %s: %w: it has no programs", o.Name, ErrObject)
 	}
-	if o.ofFunctions() && slices.ContainsFunc(o.hooks, func(h hook) bool { return len(h.rungs) > 1 || !h.ofFunctions() }) {
-		return fmt.Errorf("probe %s: %w: a probe with uprobe and uretprobe has no other programs, and no fallbacks", o.Name, ErrObject)
+	if o.ofFunctions() && slices.ContainsFunc(o.hooks, func(h hook) bool { return h.uprobes() == h.uretprobes() }) {
+		return fmt.Errorf("probe %s: %w: a probe with programs for uprobe or uretprobe has no others, and none is for both", o.Name, ErrObject)
 	}
 	samplers := o.Samplers()
 	for _, s := range samplers {
@@ -137,7 +137,7 @@ func (o *Object) hooksOf(sampler string) []hook {
 func rank(p *ebpf.ProgramSpec) int {
 	kind, _, _ := strings.Cut(p.SectionName, "/")
 	return slices.Index([]string{"tp_btf", "raw_tp", "raw_tracepoint", "tp", "tracepoint",
-		"fentry", "fexit", "kprobe", "kretprobe", "uprobe", "uretprobe"}, kind)
+		"fentry", "fexit", "kprobe", "kretprobe", "uprobe.multi", "uretprobe.multi", "uprobe", "uretprobe"}, kind)
 }
 
 // parseHooks groups programs by the part of their name before "__".

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -51,14 +53,17 @@ func NewFunctionSlots(host Host, n int, objects ...*Object) ([]*Slots, error) {
 
 // ofFunctions tells whether the object's programs are attached to functions in
 // user space, which the configuration names.
-func (o *Object) ofFunctions() bool { return slices.ContainsFunc(o.hooks, hook.ofFunctions) }
-
-func (h hook) ofFunctions() bool {
-	return slices.ContainsFunc(h.rungs, func(p *ebpf.ProgramSpec) bool { return isUprobe(p) || isUretprobe(p) })
+func (o *Object) ofFunctions() bool {
+	return slices.ContainsFunc(o.hooks, func(h hook) bool { return h.uprobes() || h.uretprobes() })
 }
 
-func isUprobe(p *ebpf.ProgramSpec) bool    { return p.SectionName == "uprobe" }
-func isUretprobe(p *ebpf.ProgramSpec) bool { return p.SectionName == "uretprobe" }
+func (h hook) uprobes() bool    { return h.in("uprobe", "uprobe.multi") }
+func (h hook) uretprobes() bool { return h.in("uretprobe", "uretprobe.multi") }
+
+// in tells whether the programs are all of these kinds.
+func (h hook) in(kinds ...string) bool {
+	return !slices.ContainsFunc(h.rungs, func(p *ebpf.ProgramSpec) bool { return !slices.Contains(kinds, p.SectionName) })
+}
 
 // attachFunctions gives each function instances of the programs of its own,
 // which know it by their constants. A function that cannot be attached to is
@@ -77,17 +82,19 @@ func (p *Probe) attachFunctions(spec *ebpf.CollectionSpec, opts Options) error {
 			err = t.link(p, spec, opts)
 		}
 		if err != nil {
-			p.fail(t, isUprobe, err)
+			p.fail(t, hook.uprobes, err)
 		}
 	}
 	return nil
 }
 
 // fail notes why a function has no programs of a kind.
-func (p *Probe) fail(t *target, kind func(*ebpf.ProgramSpec) bool, err error) {
+func (p *Probe) fail(t *target, kind func(hook) bool, err error) {
 	for _, h := range p.object.hooks {
-		if kind(h.rungs[0]) {
-			p.hooks = append(p.hooks, t.attached(h, err))
+		if kind(h) {
+			a := t.attached(h)
+			a.tried = []Attempt{t.attempt("", err)}
+			p.hooks = append(p.hooks, a)
 		}
 	}
 }
@@ -115,30 +122,35 @@ func (t *target) link(p *Probe, spec *ebpf.CollectionSpec, opts Options) error {
 	timed := false
 	if t.Timed {
 		if err := t.at.mayTime(); err != nil {
-			p.fail(t, isUretprobe, fmt.Errorf("its calls are counted but not timed: %w", err))
+			p.fail(t, hook.uretprobes, fmt.Errorf("its calls are counted but not timed: %w", err))
 		} else {
-			timed = t.attachAll(p, part, isUretprobe, opts.slots(timedFunctions), opts)
+			timed = t.attachAll(p, part, hook.uretprobes, opts.slots(timedFunctions), opts)
 		}
 	}
 	if err := set("rz_timed", timed); err != nil {
 		return err
 	}
-	t.attachAll(p, part, isUprobe, opts.slots(countedFunctions), opts)
+	t.attachAll(p, part, hook.uprobes, opts.slots(countedFunctions), opts)
 	return nil
 }
 
 // attachAll attaches the programs of one kind, and tells whether all hold.
-func (t *target) attachAll(p *Probe, spec *ebpf.CollectionSpec, kind func(*ebpf.ProgramSpec) bool, slots *Slots, opts Options) bool {
+func (t *target) attachAll(p *Probe, spec *ebpf.CollectionSpec, kind func(hook) bool, slots *Slots, opts Options) bool {
 	slots.Born([]Thing{t.thing}) // before its first event
 	ok := true
 	for _, h := range p.object.hooks {
-		if !slices.ContainsFunc(h.needs, func(s string) bool { return p.enabled[s] }) || !kind(h.rungs[0]) {
+		if !slices.ContainsFunc(h.needs, func(s string) bool { return p.enabled[s] }) || !kind(h) {
 			continue
 		}
-		a := t.attached(h, nil)
-		if err := t.attach(p, a, spec, opts); err != nil {
-			a, ok = t.attached(h, err), false
+		a := t.attached(h)
+		for _, rung := range h.rungs {
+			err := t.attach(p, a, rung, spec, opts)
+			if err == nil {
+				break
+			}
+			a.tried = append(a.tried, t.attempt(rung.SectionName+"/", err))
 		}
+		ok = ok && a.program != nil
 		p.hooks = append(p.hooks, a)
 	}
 	if !ok {
@@ -147,41 +159,54 @@ func (t *target) attachAll(p *Probe, spec *ebpf.CollectionSpec, kind func(*ebpf.
 	return ok
 }
 
-func (t *target) attach(p *Probe, a *attached, spec *ebpf.CollectionSpec, opts Options) error {
-	program, err := p.loadProgram(spec, a.rungs[0].Name, opts)
+func (t *target) attach(p *Probe, a *attached, rung *ebpf.ProgramSpec, spec *ebpf.CollectionSpec, opts Options) error {
+	program, err := p.loadProgram(spec, rung.Name, opts)
 	if err != nil {
 		return err
 	}
-	a.hold = func(program *ebpf.Program) (link.Link, error) {
-		file, err := link.OpenExecutable(t.at.file)
-		if err != nil {
-			return nil, err
-		}
-		attach := file.Uprobe
-		if isUretprobe(a.rungs[0]) {
-			attach = file.Uretprobe
-		}
-		return attach("", program, &link.UprobeOptions{Address: t.at.offset})
-	}
-	if a.link, err = a.hold(program); err != nil {
+	hold := func(program *ebpf.Program) (link.Link, error) { return t.at.attach(rung.SectionName, program) }
+	l, err := hold(program)
+	if err != nil {
 		program.Close()
 		return fmt.Errorf("attach to offset %#x of %s: %w", t.at.offset, t.at.file, err)
 	}
-	a.program = program
+	a.program, a.link, a.hold = program, l, hold
+	a.rung, a.section = rung.Name, rung.SectionName+"/"+t.where()
 	return nil
 }
 
-// attached is the status of a hook at this function; err says why it does not
-// hold.
-func (t *target) attached(h hook, err error) *attached {
-	where := t.Library + ":" + t.Name
-	a := &attached{hook: h}
-	a.name = h.name + " " + where
-	if err == nil {
-		a.section = h.rungs[0].SectionName + "/" + where
-	} else {
-		wrong := errors.As(err, new(functionError))
-		a.tried = []Attempt{{where, Explain(err), unsupported(err) && !wrong}}
+// attach attaches a program by the kind of its section.
+func (at place) attach(kind string, program *ebpf.Program) (link.Link, error) {
+	file, err := link.OpenExecutable(at.file)
+	if err != nil {
+		return nil, err
 	}
-	return a
+	if err := features.HaveBPFLinkUprobeMulti(); err != nil && strings.HasSuffix(kind, ".multi") {
+		return nil, err
+	}
+	one, many := &link.UprobeOptions{Address: at.offset}, &link.UprobeMultiOptions{Addresses: []uint64{at.offset}}
+	switch kind {
+	case "uprobe.multi":
+		return file.UprobeMulti(nil, program, many)
+	case "uretprobe.multi":
+		return file.UretprobeMulti(nil, program, many)
+	case "uprobe":
+		return file.Uprobe("", program, one)
+	}
+	return file.Uretprobe("", program, one)
+}
+
+func (t *target) where() string { return t.Library + ":" + t.Name }
+
+// attached is a hook at this function.
+func (t *target) attached(h hook) *attached {
+	h.name += " " + t.where()
+	return &attached{hook: h}
+}
+
+// attempt says why the function has no program of a kind; a wrong name is no
+// fault of the kernel.
+func (t *target) attempt(kind string, err error) Attempt {
+	wrong := errors.As(err, new(functionError))
+	return Attempt{kind + t.where(), Explain(err), unsupported(err) && !wrong}
 }

@@ -27,8 +27,7 @@ inline_ struct call this_call(u64 sp)
 	return call;
 }
 
-SEC("uprobe") NEEDS("usercall")
-int usercall_enter(void *ctx)
+inline_ int enter(void *ctx)
 {
 	struct usercall_calls *calls = function_bank(&usercall_calls, bpf_get_smp_processor_id(), function_slot(rz_function));
 
@@ -44,8 +43,7 @@ int usercall_enter(void *ctx)
 	return 0;
 }
 
-SEC("uretprobe") NEEDS("usercall")
-int usercall_leave(void *ctx)
+inline_ int leave(void *ctx)
 {
 	u64 now = bpf_ktime_get_ns();
 	struct usercall_times *times = timed_bank(&usercall_times, bpf_get_smp_processor_id(), timed_slot(rz_function));
@@ -61,6 +59,34 @@ int usercall_leave(void *ctx)
 		timed_add(&times->lost, 1);
 	}
 	return 0;
+}
+
+/*
+ * 89ae89f53d20 (6.6) attaches to functions without perf events, which take
+ * 0.1 s each to detach.
+ */
+SEC("uprobe.multi") NEEDS("usercall")
+int usercall_enter(void *ctx)
+{
+	return enter(ctx);
+}
+
+SEC("uprobe") NEEDS("usercall")
+int usercall_enter__perf(void *ctx)
+{
+	return enter(ctx);
+}
+
+SEC("uretprobe.multi") NEEDS("usercall")
+int usercall_leave(void *ctx)
+{
+	return leave(ctx);
+}
+
+SEC("uretprobe") NEEDS("usercall")
+int usercall_leave__perf(void *ctx)
+{
+	return leave(ctx);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -56,6 +56,13 @@ func (c *caller) healthy() {
 	if s := c.status(); s.State != bpf.Healthy {
 		c.t.Fatalf("sampler %s is %s: %s", s.Name, s.State, s.Reason)
 	}
+	for _, p := range c.status().Programs {
+		for _, tried := range p.Tried {
+			if !tried.Unsupported {
+				c.t.Errorf("%s: %s", tried.Hook, tried.Reason)
+			}
+		}
+	}
 }
 
 //go:noinline
@@ -150,15 +157,15 @@ func TestUsercallTimesEveryCall(t *testing.T) {
 	if early := hist.Count(naps[:hist.Default.Index(20e6)]); early != 0 {
 		t.Errorf("%d naps took less than the 20 ms that they sleep", early)
 	}
-	// The rest of the program takes no time beside its naps.
-	if late := hist.Count(d[call("usercall_latency", "usercall", "quick")][hist.Default.Index(20e6):]); late > programs {
+	// The others took no such time, but when something else had the CPU.
+	quick := d[call("usercall_latency", "usercall", "quick")]
+	if late := hist.Count(quick[hist.Default.Index(20e6):]); late > hist.Count(quick)/10 {
 		t.Errorf("%d of the quick ones took more than 20 ms", late)
 	}
 }
 
-// TestUsercallInsideAFunction counts an instruction that is not the first: that
-// of nest which lies behind its comparison on x86-64, and every one on arm64,
-// is where the calls go on.
+// TestUsercallInsideAFunction counts an instruction that is not the first: the
+// second.
 func TestUsercallInsideAFunction(t *testing.T) {
 	file, _ := program(t)
 	offset := map[string]string{"amd64": "quick+0x7", "arm64": "quick+0x4"}[runtime.GOARCH]
