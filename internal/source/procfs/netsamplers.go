@@ -4,4 +4,14 @@ package procfs
 
 import "rezolus/internal/source"
 
-func netSamplers() []source.Sampler { return nil }
+// netSamplers are the samplers of the network and of the disks.
+func netSamplers() []source.Sampler {
+	return append([]source.Sampler{
+		interfacesSampler(),
+		linksSampler(),
+		protocolsSampler(),
+		socketsSampler(),
+		softnetSampler(),
+		disksSampler(),
+	}, tcpSamplers()...)
+}
