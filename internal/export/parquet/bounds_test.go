@@ -197,10 +197,16 @@ func TestGoldenMetadata(t *testing.T) {
 // FuzzReader: no bytes make the reader panic, and what it reads of a damaged
 // file can be written again.
 func FuzzReader(f *testing.F) {
-	world := newWorld(f, 3)
+	small := &metric.Desc{Name: "h", Kind: metric.Histogram, Power: 2}
+	schema, err := metric.NewSchema("s", []metric.Series{{Desc: cores}, {Desc: small}, {Desc: load, Values: []string{"x"}}})
+	if err != nil {
+		f.Fatal(err)
+	}
 	var ticks []*metric.Snapshot
-	for range 8 {
-		ticks = append(ticks, world.tick())
+	for i := range 4 {
+		words := make([]uint64, schema.Words)
+		words[0], words[9] = uint64(i), uint64(i)
+		ticks = append(ticks, &metric.Snapshot{Wall: int64(i), Frames: []metric.Frame{{Schema: schema, Values: words}}})
 	}
 	for _, o := range []Options{{RowGroup: 3}, {Form: Tidy, Windows: true}} {
 		b, _ := write(f, o, ticks)

@@ -327,6 +327,9 @@ func TestRefuses(t *testing.T) {
 		footer[len(good)-8-size+i] = 0xff
 	}
 	f("a footer of ones", footer, ErrDamaged, "")
+	large := slices.Clone(good)
+	binary.LittleEndian.PutUint32(large[len(good)-8:], 1<<31)
+	f("a footer larger than the file", large, ErrDamaged, "a footer of 2147483648 bytes")
 	f("newer", bytes.Replace(good, []byte(`{"version":1,"form"`), []byte(`{"version":2,"form"`), 1), ErrUnsupported, "version 2")
 	f("columns that are not there", bytes.Replace(good, []byte(`"columns":[[2,6]]`), []byte(`"columns":[[6,2]]`), 1), ErrDamaged, "columns 6 to 2")
 }

@@ -22,10 +22,10 @@ const (
 
 // A page of a scalar column ends after so many values, one of a histogram
 // after so many bytes. Pages are what is held uncompressed, once a column:
-// five thousand columns and a hundred histograms take about 25 MB.
+// five thousand columns and a hundred histograms take about 35 MB.
 const (
 	pageValues = 512
-	pageBytes  = 64 << 10
+	pageBytes  = 128 << 10
 )
 
 // levels are repetition or definition levels, as runs of equal ones.

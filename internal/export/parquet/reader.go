@@ -4,6 +4,7 @@ package parquet
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -104,23 +105,28 @@ func guard(err *error) {
 	}
 }
 
-// checkMagic tells a file of something else from a damaged one.
+// checkMagic tells a file of something else from a damaged one, and keeps a
+// footer that claims to be larger than the file from being read.
 func checkMagic(r io.ReaderAt, size int64) error {
-	var head, tail [4]byte
+	var head [4]byte
+	var tail [8]byte // the length of the footer, and the magic again
 	if size < 12 {
 		return fmt.Errorf("%w: %d bytes are too few", ErrForeign, size)
 	}
 	if _, err := r.ReadAt(head[:], 0); err != nil {
 		return fmt.Errorf("read Parquet: %w", err)
 	}
-	if _, err := r.ReadAt(tail[:], size-4); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := r.ReadAt(tail[:], size-8); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read Parquet: %w", err)
 	}
 	switch {
 	case string(head[:]) != magic:
 		return fmt.Errorf("%w: it begins with %q", ErrForeign, head[:])
-	case string(tail[:]) != magic:
+	case string(tail[4:]) != magic:
 		return fmt.Errorf("%w: cut short, or its writer did not finish: the footer is missing", ErrDamaged)
+	}
+	if n := binary.LittleEndian.Uint32(tail[:]); int64(n) > size-12 {
+		return fmt.Errorf("%w: a footer of %d bytes in a file of %d", ErrDamaged, n, size)
 	}
 	return nil
 }
