@@ -248,6 +248,10 @@ func (c *collector) frame(s *collected, f *frameFront, keep bool) error {
 }
 
 func (c *collector) changed(word uint32, at int, by uint64) {
+	if c.word == nil { // at once: growing would leave as much again as garbage
+		n := c.limit + c.limit/16
+		c.word, c.at, c.by = make([]uint32, 0, n), make([]uint16, 0, n), make([]uint64, 0, n)
+	}
 	c.word = append(c.word, word)
 	c.at = append(c.at, uint16(at))
 	c.by = append(c.by, by)
