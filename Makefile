@@ -9,9 +9,11 @@ BINARY := bin/rezolus$(if $(filter-out $(shell go env GOHOSTARCH),$(GOARCH)),-$(
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Packages whose tests run inside the virtual machines too.
-KERNEL_TESTS := ./internal/bpf ./internal/host ./internal/source/cgroupfs ./internal/source/procfs ./test/truth
+KERNEL_TESTS := ./internal/bpf ./internal/host $(patsubst %,./internal/source/%,cgroupfs clock drive ethtool external \
+	gpu mounts perf procfs sysfs tasks) ./test/truth
 # Packages in which goroutines share memory.
-RACE_TESTS := ./internal/agent ./internal/host ./internal/store ./internal/bpf
+RACE_TESTS := ./internal/agent ./internal/host ./internal/store ./internal/bpf $(patsubst %,./internal/source/%,drive external gpu mounts \
+	scrape sysfs)
 
 .DEFAULT_GOAL := build
 .PHONY: run test build generate bundle fmt lint check unit race test-kernels test-arm64 bench fuzz clean
@@ -59,6 +61,7 @@ generate: ## rebuild the BPF objects and the page's bundle
 	@scripts/prereqs.sh generate
 	scripts/generate.sh
 	scripts/bundle.sh
+	go test ./cmd/rezolus -run TestTheMetricsPage -update
 
 fmt:
 	gofmt -w cmd internal probes test
