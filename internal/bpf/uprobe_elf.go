@@ -170,6 +170,9 @@ func (d *definition) search(f *elf.File, table *elf.Section, name string) error 
 		return errors.New("it has no names")
 	}
 	names := f.Sections[table.Link]
+	if names.ReaderAt == nil || table.ReaderAt == nil {
+		return errors.New("it is compressed")
+	}
 	at, err := occurrences(io.NewSectionReader(names.ReaderAt, 0, int64(names.FileSize)), name)
 	if err != nil || len(at) == 0 {
 		return err
@@ -228,7 +231,7 @@ func parseSym(b []byte) elf.Sym64 {
 // (System V gABI, symbol versioning: bit 15).
 func hidden(versions *elf.Section, i uint64) bool {
 	var b [2]byte
-	if versions == nil {
+	if versions == nil || versions.ReaderAt == nil {
 		return false
 	}
 	_, err := versions.ReadAt(b[:], int64(i*2))
