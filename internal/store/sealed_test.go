@@ -108,6 +108,18 @@ func TestSealedIsWhatWasPut(t *testing.T) {
 				rt.Fatalf("series %q is missing", f.id)
 			}
 		}
+		for _, r := range []*Recording{r, open(t, rows)} {
+			n := 0
+			if err := r.Each(context.Background(), from, math.MaxInt64, func(s *metric.Snapshot) error {
+				for all[n].Wall < from {
+					n++
+				}
+				n++
+				return equalTicks(s, all[n-1])
+			}); err != nil || n != len(all) {
+				rt.Fatalf("each of %d ticks, %d were seen: %v", len(all), n, err)
+			}
+		}
 		d := NewDecoder(bytes.NewReader(b))
 		for _, want := range all {
 			got, err := d.Next()
