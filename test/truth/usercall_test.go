@@ -252,20 +252,24 @@ func TestUsercallOfALibrary(t *testing.T) {
 	}
 }
 
-// BenchmarkUsercall is what a call costs the program that is measured.
+// BenchmarkUsercall is what a call costs the program that is measured. Of the
+// first instruction depends whether the kernel can emulate it (framed: a push)
+// or lets the processor execute it in single step.
 func BenchmarkUsercall(b *testing.B) {
 	const calls = 100_000
-	for _, kind := range []string{"bare", "counted", "timed"} {
-		b.Run(kind, func(b *testing.B) {
-			file, functions := program(b, "quick")
-			functions[0].Timed = kind == "timed"
-			if kind != "bare" {
-				callsOf(b, functions...).healthy()
-			}
-			for b.Loop() {
-				run(b, file, "fast")
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/calls, "ns/call")
-		})
+	for function, arguments := range map[string][]string{"quick": {"x"}, "framed": {"x", "x"}} {
+		for _, kind := range []string{"bare", "counted", "timed"} {
+			b.Run(function+"/"+kind, func(b *testing.B) {
+				file, functions := program(b, function)
+				functions[0].Timed = kind == "timed"
+				if kind != "bare" {
+					callsOf(b, functions...).healthy()
+				}
+				for b.Loop() {
+					run(b, file, arguments...)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/calls, "ns/call")
+			})
+		}
 	}
 }

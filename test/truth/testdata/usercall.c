@@ -65,12 +65,20 @@ __asm__(".type leap, @function\n leap: cbnz x0, 1f\n ret\n 1: ldp x29, x30, [sp]
 	".type over, @function\n over: stp x29, x30, [sp, #-16]!\n mov x0, #1\n bl leap\n brk #0\n .size over, .-over\n");
 #endif
 
-/* With an argument: 100,000 calls that do nothing else. */
+/* Begins with a push on x86-64, as functions with frame pointers do. */
+void framed(void);
+#ifdef __x86_64__
+__asm__(".type framed, @function\n framed: push %rbp\n pop %rbp\n ret\n .size framed, .-framed\n");
+#else
+__asm__(".type framed, @function\n framed: stp x29, x30, [sp, #-16]!\n ldp x29, x30, [sp], #16\n ret\n .size framed, .-framed\n");
+#endif
+
+/* With one argument: 100,000 calls of quick; with two, of framed. */
 void run(long arguments)
 {
 	if (arguments > 1) {
 		for (int i = 0; i < 100000; i++)
-			quick();
+			arguments > 2 ? framed() : quick();
 		system_call(EXIT_GROUP, 0);
 	}
 	for (int i = 0; i < 1009; i++)
