@@ -9,7 +9,7 @@ import (
 )
 
 // MaxFunctions is how many functions can be named: each takes two programs and
-// some 20 KiB of kernel memory.
+// some 30 KiB of kernel memory.
 const MaxFunctions = 64
 
 // Function is a function in user space whose calls are counted (the sampler
