@@ -41,9 +41,9 @@ type input struct {
 	before uint64 // the word of the last row that had one
 }
 
-// load decodes the column's chunk of a row group. bad is how many cells were
-// left out.
-func (in *input) load(c pq.ColumnChunk, rows int) (bad uint64, err error) {
+// load decodes the column's chunk of a row group, by way of buf. bad is how
+// many cells were left out.
+func (in *input) load(c pq.ColumnChunk, rows int, buf []pq.Value) (bad uint64, err error) {
 	in.present = resize(in.present, rows)
 	clear(in.present)
 	take := in.scalar
@@ -57,7 +57,7 @@ func (in *input) load(c pq.ColumnChunk, rows int) (bad uint64, err error) {
 	}
 	pages := c.Pages()
 	defer func() { err = errors.Join(err, pages.Close()) }()
-	got, buf := 0, make([]pq.Value, 1024)
+	got := 0
 	for {
 		page, err := pages.ReadPage()
 		if errors.Is(err, io.EOF) {

@@ -75,6 +75,9 @@ func (w *Writer) metadata() map[string]string {
 		factsKey:         toJSON(&w.facts),
 		arrowKey:         encodeArrow(w.fields()),
 	}
+	if w.o.Form == Tidy {
+		w.bounds(m)
+	}
 	if w.last.run != nil {
 		m[metaVersion], m[metaNode] = w.last.run.Version, w.last.run.Host
 	}
@@ -91,6 +94,21 @@ func (w *Writer) metadata() map[string]string {
 		m[metaPerSource] = w.perSource(m)
 	}
 	return m
+}
+
+// bounds adds the largest value that each bucket counts, for each power of
+// which there are histograms.
+func (w *Writer) bounds(m map[string]string) {
+	for _, c := range w.columns {
+		if c.typ != histogram || m[metaBounds+c.meta[keyPower]] != "" {
+			continue
+		}
+		all := make([]uint64, c.desc.Words())
+		for i := range all {
+			_, all[i] = c.desc.Power.Bounds(i)
+		}
+		m[metaBounds+c.meta[keyPower]] = toJSON(all)
+	}
 }
 
 // perSource is what is said of the source, unless whoever merged several into

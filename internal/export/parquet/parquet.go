@@ -60,7 +60,7 @@ var reserved = map[string]bool{keyMetric: true, keyType: true, keyUnit: true,
 const maxValuePower = "64"
 
 // Keys of the metadata of a file. The first are those of the Rust
-// implementation; factsKey is ours.
+// implementation; metaBounds, with a power behind it, and factsKey are ours.
 const (
 	metaSource       = "source"
 	metaVersion      = "version"
@@ -70,6 +70,7 @@ const (
 	metaInstance     = "instance"
 	metaPerSource    = "per_source_metadata"
 	metaEvents       = "events"
+	metaBounds       = "histogram_bounds_"
 	factsKey         = "rezolus"
 )
 

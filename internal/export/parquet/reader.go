@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"strconv"
+	"strings"
 
 	pq "github.com/parquet-go/parquet-go"
 
@@ -53,6 +54,7 @@ type Reader struct {
 	next             []factCursor
 	clock            int64
 	last             int64 // time of the row before
+	buf              [1024]pq.Value
 }
 
 // origin is a source, as far as the file says what was one.
@@ -151,6 +153,7 @@ func (r *Reader) Metadata() map[string]string {
 	m := maps.Clone(r.meta)
 	delete(m, factsKey)
 	delete(m, arrowKey)
+	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, metaBounds) })
 	return m
 }
 
@@ -235,7 +238,7 @@ func (r *Reader) load(g pq.RowGroup) error {
 		if in == nil {
 			continue
 		}
-		bad, err := in.load(chunks[in.leaf], rows)
+		bad, err := in.load(chunks[in.leaf], rows, r.buf[:])
 		if err != nil {
 			return err
 		}
