@@ -162,36 +162,44 @@ func (im *importer) series(number int, c *pq.Column, in *input, kind shapeKind, 
 		}
 	}
 	in.desc, in.values = d, values
-	im.place(in, source, c.Name())
+	if own {
+		in.desc = im.same(d)
+	} else {
+		source = im.place(in, source, c.Name())
+	}
+	o := im.origin(source)
+	o.columns = append(o.columns, in)
 	im.r.byColumn[number] = in
 }
 
-// place gives the column to a source in which its metric has no other
-// description. The series of two columns that say the same of themselves
-// get a label that tells them apart.
-func (im *importer) place(in *input, source, column string) {
+// same is the description that stands for all that are the same.
+func (im *importer) same(d *metric.Desc) *metric.Desc {
+	id := string(identity(nil, d, slices.Repeat([]string{""}, len(d.Keys))))
+	if im.descs[id] == nil {
+		im.descs[id] = d
+	}
+	return im.descs[id]
+}
+
+// place finds the source of a column of others: one in which the metric has no
+// other description. The series of two columns that say the same of
+// themselves get a label that tells them apart.
+func (im *importer) place(in *input, source, column string) string {
 	id := string(identity(nil, in.desc, in.values))
 	if im.seen[source+"\x00"+id] {
 		in.desc, in.values = withLabel(in.desc, in.values, "column", column)
 	}
 	im.seen[source+"\x00"+id] = true
-	what := string(identity(nil, in.desc, slices.Repeat([]string{""}, len(in.values))))
-	if known := im.descs[what]; known != nil {
-		in.desc = known
-	} else {
-		im.descs[what] = in.desc
-	}
+	in.desc = im.same(in.desc)
 	name := source
 	for i := 2; ; i++ {
 		key := name + "\x00" + in.desc.Name
 		if known := im.byName[key]; known == nil || known == in.desc {
 			im.byName[key] = in.desc
-			break
+			return name
 		}
 		name = source + "#" + strconv.Itoa(i)
 	}
-	o := im.origin(name)
-	o.columns = append(o.columns, in)
 }
 
 // withLabel adds a label, unless there is one of that name.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,5 +85,73 @@ func TestRoundTripIsExact(t *testing.T) {
 				t.Errorf("not all was read: %+v", report)
 			}
 		})
+	}
+}
+
+// TestOneSourceTwiceInATickIsRefused: two frames cannot be one row.
+func TestOneSourceTwiceInATickIsRefused(t *testing.T) {
+	schema, err := metric.NewSchema("s", []metric.Series{{Desc: cores}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWriter(io.Discard, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := metric.Frame{Schema: schema, Values: []uint64{1}}
+	want := w.Put(&metric.Snapshot{Frames: []metric.Frame{f, f}})
+	if want == nil {
+		t.Fatal("it is written")
+	}
+	if _, err := w.Close(); !errors.Is(err, want) {
+		t.Errorf("Close after an error: %v, want %v", err, want)
+	}
+}
+
+// TestNamesOfTheTidyFormAreUnique: two sources may have the same series, and
+// a metric may change its kind.
+func TestNamesOfTheTidyFormAreUnique(t *testing.T) {
+	counter := &metric.Desc{Name: "a", Kind: metric.Counter, Keys: []string{"k"}}
+	gauge := &metric.Desc{Name: "a", Kind: metric.Gauge, Keys: []string{"k"}}
+	var ticks []*metric.Snapshot
+	for _, d := range []*metric.Desc{counter, gauge} {
+		s := &metric.Snapshot{}
+		for _, source := range []string{"one", "two"} {
+			schema, err := metric.NewSchema(source, []metric.Series{{Desc: d, Values: []string{`v"`}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Frames = append(s.Frames, metric.Frame{Schema: schema, Values: []uint64{uint64(len(s.Frames))}})
+		}
+		ticks = append(ticks, s)
+	}
+	b, _ := write(t, Options{Form: Tidy}, ticks)
+	r := open(t, b)
+	var names []string
+	for _, c := range r.file.Root().Columns()[2:] {
+		names = append(names, c.Name())
+	}
+	want := []string{`a{k="v\""}`, `a{k="v\""}#2`, `a{k="v\""}#3`, `a{k="v\""}#4`}
+	if !slices.Equal(names, want) {
+		t.Errorf("columns %q, want %q", names, want)
+	}
+	for i, want := range ticks {
+		got, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(plain(want, false), plain(got, false)); diff != "" {
+			t.Errorf("tick %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// TestAFileWithoutTicks has its columns of times, and no rows.
+func TestAFileWithoutTicks(t *testing.T) {
+	b, done := write(t, Options{}, nil)
+	if r := open(t, b); r.Rows() != 0 || done.Columns != 2 {
+		t.Errorf("%d rows of %d columns", r.Rows(), done.Columns)
+	} else if _, err := r.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("the first tick: %v", err)
 	}
 }

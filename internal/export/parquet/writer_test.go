@@ -16,6 +16,8 @@ import (
 // restart, gauges of both kinds, histograms of two powers.
 type world struct {
 	t       testing.TB
+	seq     uint64
+	offset  int64 // of the wall clock
 	r       *rand.Rand
 	run     *metric.Run
 	n       int
@@ -39,13 +41,18 @@ var (
 func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), run: &metric.Run{Started: 1_700_000_000e9,
 		Host: "alpha", Kernel: "6.18.0", Arch: "amd64", Version: "1.2.3", ID: [16]byte{1, 2}, Boot: [16]byte{3}}}
-	w.schema(0, []metric.Series{
-		{Desc: usage, Values: []string{"0", "user"}, Start: 5}, {Desc: usage, Values: []string{"0", "system"}, Start: 5},
-		{Desc: usage, Values: []string{"1", "user"}, Start: 5}, {Desc: wait, Start: 6}})
-	w.schema(1, []metric.Series{{Desc: cores}, {Desc: load, Values: []string{"x"}},
-		{Desc: request, Values: []string{"i1", "n1", "s1"}, Start: 9}})
-	w.schema(2, []metric.Series{{Desc: cgroupUsage, Values: []string{"other"}, Start: 5}})
+	w.begin(5)
 	return w
+}
+
+// begin is the beginning of an agent whose counters count from a moment on.
+func (w *world) begin(start int64) {
+	w.schema(0, []metric.Series{
+		{Desc: usage, Values: []string{"0", "user"}, Start: start}, {Desc: usage, Values: []string{"0", "system"}, Start: start},
+		{Desc: usage, Values: []string{"1", "user"}, Start: start}, {Desc: wait, Start: start + 1}})
+	w.schema(1, []metric.Series{{Desc: cores}, {Desc: load, Values: []string{"x"}},
+		{Desc: request, Values: []string{"i1", "n1", "s1"}, Start: start + 4}})
+	w.schema(2, []metric.Series{{Desc: cgroupUsage, Values: []string{"other"}, Start: start}})
 }
 
 func (w *world) schema(i int, series []metric.Series) {
@@ -70,7 +77,19 @@ func (w *world) tick() *metric.Snapshot {
 		}
 		w.schema(2, series)
 	}
-	s := &metric.Snapshot{Run: w.run, Seq: uint64(w.n), Interval: 1e9, Wall: 1_700_000_000e9 + int64(w.n)*1e9, Mono: int64(w.n) * 1e9}
+	switch w.n {
+	case 350: // the agent is started anew
+		w.run = &metric.Run{Started: 1_700_000_350e9, Host: "alpha", ID: [16]byte{9}, Boot: [16]byte{3}}
+		w.seq = 0
+		w.begin(1_700_000_350e9)
+	case 400: // the clock is set back
+		w.offset = -3600e9
+	}
+	w.seq++
+	s := &metric.Snapshot{Run: w.run, Seq: w.seq, Interval: 1e9, Wall: 1_700_000_000e9 + int64(w.n)*1e9 + w.offset, Mono: int64(w.n) * 1e9}
+	if w.n > 500 {
+		s.Interval = 5e8
+	}
 	if w.n == 77 {
 		s.Missed = 3
 	}
