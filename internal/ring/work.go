@@ -49,7 +49,7 @@ func (r *Ring) prepare() (*spare, error) {
 		r.number++
 		r.mu.Unlock()
 		w, err := store.Create(r.fs, r.path(number, logExt), store.WriterOptions{Rows: true, Sync: r.o.Sync,
-			EncoderOptions: store.EncoderOptions{Interval: r.o.Interval, Meta: r.o.Meta, Plain: r.o.Interval < plainBelow}})
+			EncoderOptions: store.EncoderOptions{Interval: r.o.Interval, Meta: r.o.Meta}})
 		if err == nil {
 			return &spare{number, w}, nil
 		}
@@ -58,10 +58,6 @@ func (r *Ring) prepare() (*spare, error) {
 		}
 	}
 }
-
-// plainBelow is the interval below which the logs are not compressed: they
-// live for a minute, and zstd would be most of what a tick costs.
-const plainBelow = 100 * time.Millisecond
 
 // unsealed are the logs that are full.
 func (r *Ring) unsealed() (all []*file) {

@@ -22,8 +22,13 @@ type EncoderOptions struct {
 	Meta     map[string]string // stored in the run record
 	Interval time.Duration     // the interval asked for; stored in the run record
 	KeyEvery int               // 0: DefaultKeyEvery
-	Plain    bool              // do not compress ticks
+	Plain    bool              // do not compress ticks; nor if Interval is below plainBelow
 }
+
+// plainBelow is the interval below which ticks are not compressed: zstd would
+// be most of what they cost, for a few percent of the bytes, and in a
+// recording they only live until they are sealed.
+const plainBelow = 100 * time.Millisecond
 
 // Encoder turns snapshots into the bytes of a recording. One consumer needs
 // one encoder: ticks are differences from the tick before.
@@ -61,6 +66,7 @@ func NewEncoder(o EncoderOptions) *Encoder {
 	if o.KeyEvery <= 0 {
 		o.KeyEvery = DefaultKeyEvery
 	}
+	o.Plain = o.Plain || o.Interval > 0 && o.Interval < plainBelow
 	return &Encoder{o: o, chain: rand.Uint32()}
 }
 
