@@ -83,7 +83,10 @@ func (w *Writer) needNulls(g *group) error {
 		if _, ok := w.nulls[key]; ok {
 			continue
 		}
-		page, raw := w.enc.nullPage(c.typ, g.rows)
+		page, raw, err := w.enc.nullPage(c.typ, g.rows)
+		if err != nil {
+			return err
+		}
 		w.nulls[key] = chunk{offset: w.out.n, size: int64(len(page)), raw: int64(raw), values: int64(g.rows)}
 		if _, err := w.out.Write(page); err != nil {
 			return fmt.Errorf("write Parquet: %w", err)

@@ -8,7 +8,7 @@ import (
 	"hash/crc32"
 	"math"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go/compress/zstd"
 	"github.com/parquet-go/parquet-go/encoding/delta"
 )
 
@@ -133,9 +133,9 @@ func (p *pages) finish(e *encoder) error {
 		body = p.def.append(body)
 	}
 	encoding := int32(encodingPlain)
+	var err error
 	if len(p.ints) > 0 {
 		encoding = encodingDelta
-		var err error
 		if e.ints, err = e.delta.EncodeInt64(e.ints[:0], p.ints); err != nil {
 			return fmt.Errorf("encode a page: %w", err)
 		}
@@ -146,7 +146,9 @@ func (p *pages) finish(e *encoder) error {
 	p.values = p.values || len(p.ints)+len(p.plain) > 0
 	p.total += int64(p.entries)
 	before := len(p.done)
-	p.done = e.page(p.done, body, p.entries, encoding)
+	if p.done, err = e.page(p.done, body, p.entries, encoding); err != nil {
+		return err
+	}
 	p.raw += int64(len(p.done) - before - len(e.packed) + len(body))
 	p.entries = 0
 	p.def, p.rep, p.ints, p.plain = p.def[:0], p.rep[:0], p.ints[:0], p.plain[:0]
@@ -167,26 +169,20 @@ func (p *pages) next() {
 // encoder has what the encoding of one page needs at a time.
 type encoder struct {
 	delta  delta.BinaryPackedEncoding
-	zstd   *zstd.Encoder
+	zstd   zstd.Codec
 	ints   []byte
 	body   []byte
 	packed []byte
 	head   thrift
 }
 
-func newEncoder() (*encoder, error) {
-	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(256<<10),
-		zstd.WithEncoderCRC(false))
-	if err != nil {
-		return nil, fmt.Errorf("prepare zstd: %w", err)
-	}
-	return &encoder{zstd: z}, nil
-}
-
 // page appends a data page (version 1, which every reader knows) with its
 // header and checksum.
-func (e *encoder) page(dst, body []byte, entries int, encoding int32) []byte {
-	e.packed = e.zstd.EncodeAll(body, e.packed[:0])
+func (e *encoder) page(dst, body []byte, entries int, encoding int32) ([]byte, error) {
+	var err error
+	if e.packed, err = e.zstd.Encode(e.packed, body); err != nil {
+		return nil, fmt.Errorf("compress a page: %w", err)
+	}
 	h := thrift{b: e.head.b[:0]}
 	h.i32(1, 0)
 	h.i32(2, int32(min(len(body), math.MaxInt32)))
@@ -200,11 +196,11 @@ func (e *encoder) page(dst, body []byte, entries int, encoding int32) []byte {
 	h.end()
 	h.end()
 	e.head.b = h.b
-	return append(append(dst, h.b...), e.packed...)
+	return append(append(dst, h.b...), e.packed...), nil
 }
 
 // nullPage is a page of so many rows that are all null.
-func (e *encoder) nullPage(typ physical, rows int) (page []byte, raw int) {
+func (e *encoder) nullPage(typ physical, rows int) (page []byte, raw int, err error) {
 	var l levels
 	l.add(0, rows)
 	body := e.body[:0]
@@ -212,6 +208,6 @@ func (e *encoder) nullPage(typ physical, rows int) (page []byte, raw int) {
 		body = l.append(body)
 	}
 	e.body = l.append(body)
-	page = e.page(nil, e.body, rows, encodingPlain)
-	return page, len(page) - len(e.packed) + len(e.body)
+	page, err = e.page(nil, e.body, rows, encodingPlain)
+	return page, len(page) - len(e.packed) + len(e.body), err
 }

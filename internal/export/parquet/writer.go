@@ -131,11 +131,7 @@ func NewWriter(w io.Writer, o Options) (*Writer, error) {
 	if o.RowGroup <= 0 {
 		o.RowGroup = groupRows
 	}
-	enc, err := newEncoder()
-	if err != nil {
-		return nil, err
-	}
-	out := &Writer{o: o, out: &counted{w: w}, enc: enc, named: newNamer(o.Form),
+	out := &Writer{o: o, out: &counted{w: w}, enc: &encoder{}, named: newNamer(o.Form),
 		byName: map[string]*table{}, live: map[*metric.Schema]*table{},
 		nulls: map[nullKey]chunk{}, help: map[string]string{},
 		facts: facts{Version: factsVersion, Form: o.Form}}
