@@ -4,13 +4,142 @@ package truth
 
 import (
 	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"rezolus/internal/analyze"
+	"rezolus/internal/bpf"
 	"rezolus/internal/hist"
 	"rezolus/internal/host"
+	"rezolus/internal/metric"
+	"rezolus/internal/source/things"
+	"rezolus/probes"
 	"rezolus/test/workload"
 )
+
+// all loads every built-in probe that this kernel can run.
+func all(t *testing.T) []source {
+	t.Helper()
+	files, err := fs.Glob(probes.Objects, "*/*.bpf.o")
+	if err != nil || len(files) < 7 {
+		t.Fatalf("probes are %v, %v", files, err)
+	}
+	var objects []*bpf.Object
+	for _, f := range files {
+		objects = append(objects, parse(t, strings.TrimSuffix(f, ".bpf.o")))
+	}
+	tracker, err := host.TrackCgroups(host.CgroupOptions{Mount: host.CgroupMode().Mount})
+	if err != nil {
+		t.Fatal(err)
+	}
+	things, err := things.Track(things.Options{Host: machine(), MaxCgroups: 64, Cgroups: tracker}, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closers := []io.Closer{tracker}
+	var sources []source
+	for _, o := range objects {
+		p, err := o.Load(bpf.Options{Host: machine(), Slots: things.Slots})
+		if err != nil {
+			continue // a probe of functions that nobody named
+		}
+		closers = append(closers, p)
+		if s := p.Source(); s != nil {
+			sources = append(sources, s)
+		}
+	}
+	for _, s := range things.Sources() {
+		sources = append(sources, s)
+	}
+	closers = append(closers, things)
+	t.Cleanup(func() {
+		for _, c := range closers {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return sources
+}
+
+// snapshot reads every source once.
+func snapshot(t *testing.T, run *metric.Run, sources []source) *metric.Snapshot {
+	t.Helper()
+	s := &metric.Snapshot{Run: run, Mono: host.Mono(), Frames: make([]metric.Frame, len(sources))}
+	for i, source := range sources {
+		if err := source.Read(&s.Frames[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// TestTheLedgerHoldsInAMixedLoad runs every probe and every kind of work at
+// once. What the ledger compares must agree to a thousandth; a few events may
+// lie between the reads of two sources.
+func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
+	sources := all(t)
+	disk := workload.NewDisk(t, 8<<20)
+	run, ledger := &metric.Run{}, analyze.NewLedger(host.Mono)
+	first := snapshot(t, run, sources)
+	var work sync.WaitGroup
+	for _, f := range []func(){
+		func() { workload.Writes(100_003) },
+		func() { workload.Sleeps(307, time.Millisecond) },
+		func() { workload.Forks(101) },
+		func() { workload.Burn(300 * time.Millisecond) },
+		func() { disk.Write(1009, 4096); disk.Read(1009, 4096) },
+		func() { talk(1009) },
+	} {
+		c := workload.NewCgroup(t, fmt.Sprintf("mixed%p", &f))
+		work.Go(func() { c.Thread(t, f) })
+	}
+	work.Wait()
+	ledger.Observe(first)
+	ledger.Observe(snapshot(t, run, sources))
+	var f metric.Frame
+	if err := ledger.Read(&f); err != nil {
+		t.Fatal(err)
+	}
+	compared, residual := map[string]float64{}, map[string]float64{}
+	for i := range f.Schema.Series {
+		e := &f.Schema.Series[i]
+		to := map[string]map[string]float64{"ledger_compared": compared, "ledger_residual": residual}[e.Desc.Name]
+		to[e.Values[0]] = e.Desc.Value(f.Values[e.Off])
+	}
+	for check, least := range map[string]float64{
+		"cgroup_syscalls_are_all_syscalls": 100_003, "cgroup_switches_are_all_switches": 307, "stints_are_switches": 307,
+		"wakeups_are_sleeps": 307, "cgroup_forks_are_all_forks": 101, "blockio_issued_is_done": 2018, "blockio_timed_or_discarded": 2018,
+		"cgroup_blockio_is_all_blockio": 2018 * 4096, "pairs_are_all_waits": 1, "cgroup_waits_are_all_waits": 1, "migrations_from_are_to": 0,
+	} {
+		if n, there := compared[check]; !there || n < least {
+			t.Errorf("%s compared %v, want at least %v", check, n, least)
+		}
+	}
+	for check, share := range residual {
+		if share > 0.001 && share*compared[check] > 5 {
+			t.Errorf("%s: off by %v of %v", check, share*compared[check], compared[check])
+		}
+	}
+}
+
+// talk sends n messages over TCP on loopback and reads them.
+func talk(n int) {
+	listener := workload.Listen(netip.MustParseAddr("127.0.0.1"), 1)
+	client, server := workload.Pair(listener)
+	for range n {
+		client.Send(1009)
+		server.Receive(1009)
+	}
+	client.Close()
+	server.Close()
+	listener.Close()
+}
 
 // TestTheBooksBalance: what is counted in two ways must agree. The two sources
 // are read one after the other, so that a few events may lie between.
