@@ -57,7 +57,7 @@ func runAgent(ctx context.Context, args []string) error {
 	}
 	// What parsing the probes and the kernel's types took is not needed again.
 	debug.FreeOSMemory()
-	debug.SetGCPercent(50)
+	debug.SetGCPercent(collect)
 	return h.serve(ctx, listener)
 }
 
@@ -142,12 +142,13 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	a := h.newAgent()
 	interval := time.Duration(h.config.General.Interval)
 	window := store.NewWindow(int(h.config.Window.Memory))
+	h.overhead = h.newOverhead(a, window)
 	sub, err := a.Subscribe("window", interval, 4)
 	if err != nil {
 		return err
 	}
 	var parts sync.WaitGroup
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	start := func(f func() error) {
 		parts.Go(func() {
 			if err := f(); err != nil {
@@ -157,8 +158,21 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 		})
 	}
 	server := h.server(a, window)
-	start(func() error { return a.Run(ctx) })
+	// The agent closes what the budget changes, and so ends after it.
+	budgeted, release := context.WithCancel(context.WithoutCancel(ctx))
+	start(func() error {
+		defer release()
+		return h.overhead.Run(ctx)
+	})
+	start(func() error { return a.Run(budgeted) })
 	start(func() error { return fill(window, sub) })
+	if h.ledger != nil {
+		books, err := a.Subscribe("ledger", ledgerInterval, 1)
+		if err != nil {
+			return err
+		}
+		start(func() error { return h.balance(books) })
+	}
 	start(func() error { return serveUntil(ctx, server, listener) })
 	ignoreHangup()
 	fmt.Printf("rezolus %s: http://%s/\n", version, listener.Addr())
@@ -196,10 +210,11 @@ func (h *house) server(a *agent.Agent, window *store.Window) *http.Server {
 			return web.Page{Mode: web.Live, Host: run.Host, Kernel: run.Kernel, Version: version,
 				First: first, Last: last, Interval: time.Duration(h.config.General.Interval)}
 		},
-		API:     query.API(engine, window, buildInfo()),
+		API:     h.overhead.count(query.API(engine, window, buildInfo())),
 		Metrics: prom.Handler(latest),
 		Stream:  a.StreamHandler(),
-		Status:  h.statusHandler(a),
+		Status:  h.overhead.count(h.statusHandler(a)),
+		System:  http.HandlerFunc(systemInfo),
 		Listen:  h.config.General.Listen,
 	}))
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"rezolus/internal/agent"
+	"rezolus/internal/analyze"
 	"rezolus/internal/bpf"
 	"rezolus/internal/config"
 	"rezolus/internal/host"
@@ -35,6 +36,8 @@ type house struct {
 	trackers []*host.Cgroups
 	sources  []reading
 	others   []bpf.SamplerStatus // samplers that are no probes
+	overhead *overhead           // nil until it serves
+	ledger   *analyze.Ledger     // nil: off
 }
 
 // build loads the probes and opens the files of the samplers that are on. It
@@ -57,7 +60,7 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	if err := h.findProbes(); err != nil {
 		return nil, err
 	}
-	known := []string{cpuUsage, cpuCores, rusage}
+	known := []string{cpuUsage, cpuCores, rusage, ledger}
 	plain := h.plain()
 	for _, s := range plain {
 		known = append(known, s.Name)
@@ -183,6 +186,7 @@ func (h *house) samplers() []bpf.SamplerStatus {
 	for _, p := range h.probes {
 		all = append(all, p.Status()...)
 	}
+	h.overhead.mark(all)
 	slices.SortFunc(all, func(a, b bpf.SamplerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

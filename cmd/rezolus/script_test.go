@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,11 +41,15 @@ func TestScripts(t *testing.T) {
 			}
 			defer l.Close()
 			e.Vars = append(e.Vars, "ADDR="+l.Addr().String(), "URL=http://"+l.Addr().String())
-			return os.WriteFile(filepath.Join(e.WorkDir, "agent.toml"), fmt.Appendf(nil, "[general]\nlisten = %q\ninterval = \"100ms\"\n", l.Addr()), 0o644)
+			// Tests share a machine that is busy, and must not lose what they look at.
+			general := fmt.Sprintf("[general]\nlisten = %q\ninterval = \"100ms\"\n[budget]\n", l.Addr())
+			return errors.Join(
+				os.WriteFile(filepath.Join(e.WorkDir, "agent.toml"), []byte(general+"cpu = \"100%\"\nmemory = \"1GiB\"\n"), 0o644),
+				os.WriteFile(filepath.Join(e.WorkDir, "budget.toml"), []byte(general+"cpu = \"8%\"\ninterval = \"200ms\"\n"), 0o644))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"await": await, "get": get, "smalldisk": smallDisk, "sleep": sleep, "signal": signalChild, "cut": cut,
-			"recording": recording, "nobody": nobody,
+			"recording": recording, "nobody": nobody, "storm": storm, "poll": poll,
 		},
 	})
 }

@@ -92,13 +92,16 @@ func (d statusDocument) print(w io.Writer) error {
 		counts[s.State]++
 	}
 	var parts []string
-	for _, state := range []bpf.State{bpf.Healthy, bpf.Degraded, bpf.Unsupported, bpf.Failed, bpf.Disabled} {
+	for _, state := range []bpf.State{bpf.Healthy, bpf.Degraded, bpf.Unsupported, bpf.Failed, bpf.Shed, bpf.Disabled} {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
 	}
 	fmt.Fprintf(w, "rezolus %s, up %v, %d ticks, %d missed\n%d samplers: %s\n", d.Version,
 		time.Duration(d.Uptime*float64(time.Second)).Round(time.Second), d.Ticks, d.Missed, len(d.Samplers), strings.Join(parts, ", "))
+	if d.Budget != nil {
+		fmt.Fprintln(w, budgetLine(d.Budget))
+	}
 	for _, s := range d.Samplers {
 		if s.State != bpf.Healthy && s.State != bpf.Disabled {
 			fmt.Fprintf(w, "%s is %s: %s\n", s.Name, s.State, s.Reason)

@@ -13,6 +13,7 @@ import (
 
 	"rezolus/internal/agent"
 	"rezolus/internal/bpf"
+	"rezolus/internal/budget"
 	"rezolus/internal/config"
 	"rezolus/internal/query"
 )
@@ -23,6 +24,7 @@ type statusDocument struct {
 	TTL         float64             `json:"ttl_seconds"`
 	KernelBytes uint64              `json:"kernel_bytes"`
 	Cgroups     cgroupStatus        `json:"cgroups"`
+	Budget      *budget.Status      `json:"budget,omitempty"`
 	Samplers    []bpf.SamplerStatus `json:"samplers"`
 }
 
@@ -56,6 +58,10 @@ func (h *house) statusHandler(a *agent.Agent) http.Handler {
 		}
 		d := statusDocument{Status: a.Status(), TTL: time.Duration(h.config.General.TTL).Seconds(),
 			KernelBytes: h.kernelBytes(), Samplers: h.samplers(), Cgroups: h.cgroupStatus()}
+		if h.overhead != nil {
+			s := h.overhead.Status()
+			d.Budget = &s
+		}
 		w.Header().Set("Content-Type", "application/json")
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")

@@ -65,9 +65,9 @@ const (
 	// A lever that is shed again soon after it came back stays away twice as
 	// long each time, up to 2^maxBackoff times.
 	maxBackoff = 6
-	// A lever is worth it if it saves so much of the excess; if none does,
-	// so much of the limit. Nothing is shed that costs nothing.
-	worthOfExcess = 0.05
+	// A lever is worth it if it saves so much of the excess, and of the
+	// limit. What costs nothing stays, however much the rest does.
+	worthOfExcess = 0.02
 	worthOfLimit  = 0.01
 )
 
@@ -161,20 +161,16 @@ func (m *Machine) take(l *lever) {
 // choose is the lever to shed next: of the first class that has any that is
 // worth it, the first or the dearest.
 func (m *Machine) choose(used float64, costs []Cost) (best *lever, saves float64) {
-	for _, worth := range []float64{worthOfExcess * (used - target*m.limit), worthOfLimit * m.limit} {
-		for _, l := range m.levers {
-			if best != nil && (l.Class != best.Class || l.Class == Coarser) {
-				break
-			}
-			if s := m.saves(l, costs); !l.away && s > saves && s >= worth {
-				best, saves = l, s
-			}
+	worth := max(worthOfExcess*(used-target*m.limit), worthOfLimit*m.limit)
+	for _, l := range m.levers {
+		if best != nil && (l.Class != best.Class || l.Class == Coarser) {
+			break
 		}
-		if best != nil {
-			return best, saves
+		if s := m.saves(l, costs); !l.away && s > saves && s >= worth {
+			best, saves = l, s
 		}
 	}
-	return nil, 0
+	return best, saves
 }
 
 // saves is what ends when l is shed, too.
