@@ -90,6 +90,9 @@ func (p *pages) pad(row int) {
 
 // word puts the value of the next row of a scalar column.
 func (p *pages) word(e *encoder, word uint64) error {
+	if p.ints == nil && p.typ != float64s {
+		p.ints = make([]int64, 0, pageValues)
+	}
 	if p.typ == float64s {
 		p.plain = binary.LittleEndian.AppendUint64(p.plain, word)
 	} else {
@@ -106,6 +109,9 @@ func (p *pages) word(e *encoder, word uint64) error {
 
 // buckets puts the value of the next row of a histogram.
 func (p *pages) buckets(e *encoder, words []uint64) error {
+	if p.plain == nil {
+		p.plain = make([]byte, 0, pageBytes+8*len(words))
+	}
 	for _, w := range words {
 		p.plain = binary.LittleEndian.AppendUint64(p.plain, w)
 	}
