@@ -148,9 +148,9 @@ func (m *jointModel) decode(d *rangeDecoder, i int) (v uint64) {
 }
 
 // joint reports whether a bucket is to be coded with others: it changes in
-// one sample of 16, and only grows.
+// one sample of 8, and only grows.
 func (s *steps) joint(unsigned bool) bool {
-	if !unsigned || 16*len(s.at) < s.n || len(s.at) == 0 {
+	if !unsigned || 8*len(s.at) < s.n || len(s.at) == 0 {
 		return false
 	}
 	for _, d := range s.by {

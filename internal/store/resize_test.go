@@ -10,7 +10,7 @@ import (
 )
 
 func TestAWindowIsResized(t *testing.T) {
-	const large, small = 256 << 10, 64 << 10
+	const large, small = 1 << 20, 256 << 10
 	win, w := NewWindow(large), newWorld(19)
 	var all []*metric.Snapshot
 	put := func(n int) {
@@ -37,7 +37,7 @@ func TestAWindowIsResized(t *testing.T) {
 	before := holds(large)
 	win.Resize(small)
 	after := holds(small)
-	if after < 10 || after > before/2 {
+	if after < before/8 || after > before/2 {
 		t.Errorf("%d of %d ticks are left in a quarter of the memory", after, before)
 	}
 	put(100)
