@@ -89,7 +89,7 @@ func Open(r io.ReaderAt, size int64) (out *Reader, err error) {
 	if err := out.columns(); err != nil {
 		return nil, err
 	}
-	out.identify()
+	out.identify(size)
 	var events eventsJSON
 	if json.Unmarshal([]byte(out.meta[metaEvents]), &events) == nil {
 		for _, e := range events.Events {
@@ -169,7 +169,7 @@ func (r *Reader) Rows() int64 { return r.file.NumRows() }
 
 // identify says whose ticks these are, if the file does not: one run of one
 // agent, known by what the file says of itself.
-func (r *Reader) identify() {
+func (r *Reader) identify(size int64) {
 	r.tick.Interval = 1e9
 	if ms, err := strconv.ParseInt(r.meta[metaInterval], 10, 64); err == nil && ms > 0 && ms < 1e12 {
 		r.tick.Interval = ms * 1e6
@@ -177,6 +177,10 @@ func (r *Reader) identify() {
 	sum := sha256.New()
 	for _, k := range []string{metaSource, metaVersion, metaNode, metaPerSource, arrowKey} {
 		fmt.Fprintf(sum, "%q", r.meta[k])
+	}
+	fmt.Fprint(sum, size, r.file.NumRows())
+	if groups := r.file.Metadata().RowGroups; len(groups) > 0 && r.time.leaf < len(groups[0].Columns) {
+		fmt.Fprintf(sum, "%x", groups[0].Columns[r.time.leaf].MetaData.Statistics.MinValue)
 	}
 	run := &metric.Run{Host: r.meta[metaNode], Version: r.meta[metaVersion]}
 	copy(run.ID[:], sum.Sum(nil))
