@@ -166,13 +166,6 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	})
 	start(func() error { return a.Run(budgeted) })
 	start(func() error { return fill(window, sub) })
-	if h.ledger != nil {
-		books, err := a.Subscribe("ledger", ledgerInterval, 1)
-		if err != nil {
-			return err
-		}
-		start(func() error { return h.balance(books) })
-	}
 	start(func() error { return serveUntil(ctx, server, listener) })
 	ignoreHangup()
 	fmt.Printf("rezolus %s: http://%s/\n", version, listener.Addr())
@@ -214,7 +207,6 @@ func (h *house) server(a *agent.Agent, window *store.Window) *http.Server {
 		Metrics: prom.Handler(latest),
 		Stream:  a.StreamHandler(),
 		Status:  h.overhead.count(h.statusHandler(a)),
-		System:  http.HandlerFunc(systemInfo),
 		Listen:  h.config.General.Listen,
 	}))
 }

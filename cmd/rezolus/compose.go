@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"rezolus/internal/agent"
-	"rezolus/internal/analyze"
 	"rezolus/internal/bpf"
 	"rezolus/internal/config"
 	"rezolus/internal/host"
@@ -37,7 +36,6 @@ type house struct {
 	sources  []reading
 	others   []bpf.SamplerStatus // samplers that are no probes
 	overhead *overhead           // nil until it serves
-	ledger   *analyze.Ledger     // nil: off
 }
 
 // build loads the probes and opens the files of the samplers that are on. It
@@ -60,7 +58,7 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	if err := h.findProbes(); err != nil {
 		return nil, err
 	}
-	known := []string{cpuUsage, cpuCores, rusage, ledger}
+	known := []string{cpuUsage, cpuCores, rusage}
 	plain := h.plain()
 	for _, s := range plain {
 		known = append(known, s.Name)
