@@ -224,3 +224,33 @@ func TestLongRecording(t *testing.T) {
 		}
 	}
 }
+
+// TestSealingYieldsToRows fills the disk under a recording that is sealed
+// while it is written.
+func TestSealingYieldsToRows(t *testing.T) {
+	m := vfs.NewMem()
+	f := vfs.NewFaulty(m)
+	w, err := Create(f, "x.rzr", WriterOptions{Sync: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.SetSpace(3 << 20)
+	h, ticks := newHost(t), uint64(0)
+	for ; err == nil; ticks++ {
+		err = w.Put(h.next())
+	}
+	if names, _ := m.List("."); !errors.Is(err, syscall.ENOSPC) || !slices.Equal(names, []string{"x.rzr"}) {
+		t.Errorf("after %d ticks: %v, files %q", ticks, err, names)
+	}
+	f.SetSpace(10 << 20)
+	if err := w.Put(h.next()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := openIn(t, m, "x.rzr")
+	if info := r.Info(); info.Ticks != ticks || !info.Closed || len(info.Gaps) != 1 || info.Gaps[0].Ticks != 1 || len(info.Damage) > 0 {
+		t.Errorf("%d ticks, want %d: gaps %+v", info.Ticks, ticks, info.Gaps)
+	}
+}

@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"errors"
 
 	"rezolus/internal/vfs"
 )
@@ -47,6 +48,23 @@ func (s *shadow) running() bool {
 		return false
 	default:
 		return true
+	}
+}
+
+// errYielded says that sealing was given up for the sake of the rows.
+var errYielded = errors.New("the disk is full")
+
+// yield gives up sealing: the space is needed for the rows.
+func (s *shadow) yield() {
+	if s.out == nil && s.busy == nil {
+		return // it has taken none
+	}
+	if s.busy != nil {
+		<-s.busy
+	}
+	if s.err = errYielded; s.out != nil {
+		_ = s.out.abandon()
+		s.out = nil
 	}
 }
 

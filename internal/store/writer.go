@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"rezolus/internal/metric"
@@ -204,6 +205,9 @@ func (w *Writer) append() error {
 		// Cut it off now, while we are here; if that fails, readers skip it
 		// and the next append tries again.
 		w.torn = n > 0 && w.file.Truncate(w.size) != nil
+		if w.shadow != nil && errors.Is(err, syscall.ENOSPC) {
+			w.shadow.yield()
+		}
 		return fmt.Errorf("record into %s: %w", w.path, err)
 	}
 	w.size += int64(n)
