@@ -78,7 +78,7 @@ func (p *Probe) renew(returned []string) error {
 		errs = append(errs, a.replace(program))
 	}
 	if len(next.owned) > 0 {
-		banks := len(p.object.banks) // were made first, and stay
+		banks := len(p.object.banks)
 		for _, m := range p.owned[banks:] {
 			errs = append(errs, m.Close())
 		}
@@ -97,11 +97,11 @@ func (p *Probe) reload(next *Probe) (map[*attached]*ebpf.Program, error) {
 	if err := next.configure(spec, p.opts); err != nil {
 		return nil, err
 	}
-	for _, s := range p.opts.Slots {
-		next.maps[s.tableName()] = s.table
-	}
-	for _, b := range p.object.banks {
-		next.maps[b.name] = p.maps[b.name]
+	remembered := p.owned[len(p.object.banks):]
+	for name, m := range p.maps {
+		if !slices.Contains(remembered, m) {
+			next.maps[name] = m // a bank, or a table of a domain
+		}
 	}
 	opts := p.opts
 	opts.Cache = NewCache()
