@@ -114,26 +114,7 @@ func BenchmarkUnseal(b *testing.B) {
 // and 60 histograms with 10 values a tick.
 func day(b *testing.B) []byte {
 	b.Helper()
-	r := rand.New(rand.NewPCG(5, 6))
-	s := metric.Snapshot{Run: &metric.Run{Host: "bench"}, Wall: 1_763_700_000 * second, Interval: second}
-	add := func(source string, d *metric.Desc, n int) {
-		var series []metric.Series
-		for j := range n {
-			series = append(series, metric.Series{Desc: d, Values: []string{fmt.Sprintf("%s-%d", source, j)}, Start: 1})
-		}
-		schema, err := metric.NewSchema(source, series)
-		if err != nil {
-			b.Fatal(err)
-		}
-		f := metric.Frame{Schema: schema}
-		f.Resize(schema.Words)
-		s.Frames = append(s.Frames, f)
-	}
-	add("cpu", &metric.Desc{Name: "cpu", Kind: metric.Counter, Keys: []string{"id"}}, 64)
-	for i := range 8 {
-		add(fmt.Sprint("counters", i), &metric.Desc{Name: "counter", Kind: metric.Counter, Keys: []string{"id"}}, 609)
-	}
-	add("latencies", &metric.Desc{Name: "latency", Kind: metric.Histogram, Power: hist.Default, Keys: []string{"id"}}, 60)
+	r, s := rand.New(rand.NewPCG(5, 6)), dayHost(b)
 	out := appendHeader(nil)
 	e := NewEncoder(EncoderOptions{Plain: true})
 	e.headed = true
@@ -165,7 +146,7 @@ func day(b *testing.B) []byte {
 			}
 		}
 		var err error
-		if buf, err = e.Append(buf[:0], &s); err != nil {
+		if buf, err = e.Append(buf[:0], s); err != nil {
 			b.Fatal(err)
 		}
 		for rest := buf; len(rest) > 0; {
@@ -183,6 +164,31 @@ func day(b *testing.B) []byte {
 		b.Fatal(err)
 	}
 	return frontRecord(out, TypeEnd, flagSkip, sealing.total.append)
+}
+
+// dayHost is the host of day, before its first tick.
+func dayHost(b *testing.B) *metric.Snapshot {
+	b.Helper()
+	s := metric.Snapshot{Run: &metric.Run{Host: "bench"}, Wall: 1_763_700_000 * second, Interval: second}
+	add := func(source string, d *metric.Desc, n int) {
+		var series []metric.Series
+		for j := range n {
+			series = append(series, metric.Series{Desc: d, Values: []string{fmt.Sprintf("%s-%d", source, j)}, Start: 1})
+		}
+		schema, err := metric.NewSchema(source, series)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f := metric.Frame{Schema: schema}
+		f.Resize(schema.Words)
+		s.Frames = append(s.Frames, f)
+	}
+	add("cpu", &metric.Desc{Name: "cpu", Kind: metric.Counter, Keys: []string{"id"}}, 64)
+	for i := range 8 {
+		add(fmt.Sprint("counters", i), &metric.Desc{Name: "counter", Kind: metric.Counter, Keys: []string{"id"}}, 609)
+	}
+	add("latencies", &metric.Desc{Name: "latency", Kind: metric.Histogram, Power: hist.Default, Keys: []string{"id"}}, 60)
+	return &s
 }
 
 // BenchmarkDay asks a day of 5,000 series.
