@@ -60,7 +60,9 @@ type overhead struct {
 	house  *house
 	agent  *agent.Agent
 	window *store.Window
-	mapped uint64       // bytes of maps that are in the resident set too
+	mapped uint64 // bytes of maps that are in the resident set too
+	kernel uint64 // bytes that are not, as of asked
+	asked  time.Time
 	aside  atomic.Int64 // nanoseconds of CPU that answering took
 
 	mu   sync.Mutex
@@ -162,10 +164,14 @@ func threadTime() int64 {
 	return t.Nano()
 }
 
-// KernelBytes implements budget.House.
+// KernelBytes implements budget.House. To ask for every map and program takes
+// 2 ms, and they hardly change: once a minute will do.
 func (o *overhead) KernelBytes() uint64 {
-	all := o.house.kernelBytes()
-	return all - min(all, o.mapped)
+	if now := time.Now(); o.asked.IsZero() || now.Sub(o.asked) > time.Minute {
+		all := o.house.kernelBytes()
+		o.kernel, o.asked = all-min(all, o.mapped), now
+	}
+	return o.kernel
 }
 
 // Memory implements budget.House.

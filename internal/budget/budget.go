@@ -82,6 +82,7 @@ type Budget struct {
 	Options
 	cpu, memory *Machine
 	last        sample
+	measured    []ProgramCost
 
 	mu     sync.Mutex
 	status Status
@@ -187,7 +188,23 @@ func (b *Budget) measure(ctx context.Context) (programs []ProgramCost, ok bool) 
 		programs = append(programs, ProgramCost{Probe: p.Probe, Program: p.Name, CPU: float64(spent) / float64(took),
 			Rate: float64(runs) / took.Seconds(), samplers: p.Samplers})
 	}
+	b.smooth(programs)
 	return programs, ok
+}
+
+// smooth gives half of the weight to the windows before: the load of a busy
+// machine comes in bursts, and one window is off by as much as it measures
+// (docs/journal/2026-11-21-overhead-budget.md). What was not attached then has
+// no past.
+func (b *Budget) smooth(programs []ProgramCost) {
+	for i := range programs {
+		p := &programs[i]
+		if j := slices.IndexFunc(b.measured, func(m ProgramCost) bool { return sameProgram(m, *p) }); j >= 0 {
+			p.CPU = (p.CPU + b.measured[j].CPU) / 2
+			p.Rate = (p.Rate + b.measured[j].Rate) / 2
+		}
+	}
+	b.measured = programs
 }
 
 // decide takes one step of both machines.
@@ -266,7 +283,7 @@ func (b *Budget) apply(resource string, m *Machine, changes []Change, do func([]
 
 func names(m *Machine) []string { return append([]string{}, m.Shed()...) }
 
-// ProgramCost is what one program costs, as the last window showed it.
+// ProgramCost is what one program costs, as the last windows showed it.
 type ProgramCost struct {
 	Probe    string  `json:"probe"`
 	Program  string  `json:"program"`
@@ -293,7 +310,7 @@ type CPU struct {
 	Limit     float64  `json:"limit"`
 	Used      float64  `json:"used"`
 	Agent     float64  `json:"agent"`
-	Probes    float64  `json:"probes"` // estimated from the window
+	Probes    float64  `json:"probes"` // estimated from the windows
 	Level     string   `json:"level"`
 	Exhausted bool     `json:"exhausted"` // over the budget, and nothing is left that would help
 	Shed      []string `json:"shed"`      // in the order in which it was

@@ -194,6 +194,31 @@ func TestALoadIsShedAndComesBack(t *testing.T) {
 	})
 }
 
+// A window that met a burst counts half, and one that met none lets the burst
+// fade; a program that was detached meanwhile has no past.
+func TestABurstFades(t *testing.T) {
+	b := New(Options{})
+	window := func(want string, cpu ...float64) {
+		t.Helper()
+		var programs []ProgramCost
+		for i, c := range cpu {
+			programs = append(programs, ProgramCost{Program: string(rune('a' + i)), CPU: c})
+		}
+		b.smooth(programs)
+		var got []string
+		for _, p := range programs {
+			got = append(got, fmt.Sprint(p.CPU))
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("after %v, programs cost %s, want %s", cpu, text, want)
+		}
+	}
+	window("0 4", 0, 4)
+	window("8 4", 16, 4)
+	window("4", 0)
+	window("2 1", 0, 1)
+}
+
 func TestMemoryIsShed(t *testing.T) {
 	f := &fake{resident: 1_200_000}
 	during(t, f, func(b *Budget, log *bytes.Buffer) {

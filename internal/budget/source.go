@@ -27,8 +27,8 @@ var (
 	shedding    = gauge("rezolus_budget_shed", "1 for each sampler, or other lever, that is shed to keep the budget", metric.None, false, "resource", "sampler")
 	changes     = &metric.Desc{Name: "rezolus_budget_changes", Help: "samplers and other levers that were shed, and that were brought back",
 		Kind: metric.Counter, Keys: []string{"kind"}, Sampler: sampler}
-	programCPU = gauge("rezolus_bpf_cpu", "CPU time of a BPF program as a share of one CPU, estimated from a short window", "ratio", true, "probe", "program")
-	programRun = gauge("rezolus_bpf_runs", "runs of a BPF program a second, estimated from a short window", "hertz", true, "probe", "program")
+	programCPU = gauge("rezolus_bpf_cpu", "CPU time of a BPF program as a share of one CPU, estimated from short windows", "ratio", true, "probe", "program")
+	programRun = gauge("rezolus_bpf_runs", "runs of a BPF program a second, estimated from short windows", "hertz", true, "probe", "program")
 )
 
 // Descs describe the metrics of a budget.
