@@ -191,6 +191,55 @@ func samples(t *testing.T, p *Probe, name string) (n, longest uint64) {
 	return n, longest
 }
 
+//go:noinline
+func calledHere(n int) int { return n*n + 1 }
+
+// The programs of functions are attached again as they were.
+func TestFunctionsAreShed(t *testing.T) {
+	elf, err := os.ReadFile("../../probes/usercall/usercall.bpf.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := Parse("usercall", bytes.NewReader(elf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots, err := NewFunctionSlots(testHost(), 1, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range slots {
+		defer s.Close()
+	}
+	file, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := o.Load(Options{Host: testHost(), Slots: slots, Functions: []Function{
+		{Library: "test", Name: "called_here", File: file, Symbol: "rezolus/internal/bpf.calledHere"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	calls := func(n int) int64 {
+		for i := range n {
+			calledHere(i)
+		}
+		got, _ := values(t, slots[0])
+		return total(got, "usercall ")
+	}
+	for _, f := range []struct {
+		shed []string
+		n    int
+		want int64
+	}{{nil, 23, 23}, {[]string{"usercall"}, 31, -1}, {nil, 37, 37}, {[]string{"usercall"}, 1, -1}, {nil, 41, 41}} {
+		shed(t, p, f.shed...)
+		if got := calls(f.n); got != f.want {
+			t.Errorf("with %q shed, %d calls are %d, want %d; the sampler is %s", f.shed, f.n, got, f.want, stateOf(p, "usercall"))
+		}
+	}
+}
+
 func BenchmarkShed(b *testing.B) {
 	c, err := NewSlots(testHost(), cgroups(4))
 	if err != nil {
