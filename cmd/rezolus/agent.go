@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -58,6 +59,8 @@ func runAgent(ctx context.Context, args []string) error {
 	// What parsing the probes and the kernel's types took is not needed again.
 	debug.FreeOSMemory()
 	debug.SetGCPercent(collect)
+	// The loop that takes a tick every millisecond keeps one to itself.
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	return h.serve(ctx, listener)
 }
 
@@ -143,12 +146,12 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	interval := time.Duration(h.config.General.Interval)
 	window := store.NewWindow(int(h.config.Window.Memory))
 	h.overhead = h.newOverhead(a, window)
-	sub, err := a.Subscribe("window", interval, 4)
+	sub, err := a.Subscribe("window", interval, agent.Depth(interval))
 	if err != nil {
 		return err
 	}
 	var parts sync.WaitGroup
-	failed := make(chan error, 4)
+	failed := make(chan error, 5)
 	start := func(f func() error) {
 		parts.Go(func() {
 			if err := f(); err != nil {
@@ -166,6 +169,13 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	})
 	start(func() error { return a.Run(budgeted) })
 	start(func() error { return fill(window, sub) })
+	if h.ledger != nil {
+		books, err := a.Subscribe("ledger", ledgerInterval, 1)
+		if err != nil {
+			return err
+		}
+		start(func() error { return h.balance(books) })
+	}
 	start(func() error { return serveUntil(ctx, server, listener) })
 	ignoreHangup()
 	fmt.Printf("rezolus %s: http://%s/\n", version, listener.Addr())
@@ -176,14 +186,12 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 
 // fill puts ticks into the live window.
 func fill(window *store.Window, sub *agent.Subscription) error {
-	for s := range sub.C() {
-		err := window.Put(s)
-		sub.Release(s)
-		if err != nil {
+	return sub.Each(func(s *metric.Snapshot) error {
+		if err := window.Put(s); err != nil {
 			return fmt.Errorf("live window: %w", err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // ignoreHangup keeps a daemon alive when its terminal goes.
@@ -207,6 +215,7 @@ func (h *house) server(a *agent.Agent, window *store.Window) *http.Server {
 		Metrics: prom.Handler(latest),
 		Stream:  a.StreamHandler(),
 		Status:  h.overhead.count(h.statusHandler(a)),
+		System:  http.HandlerFunc(systemInfo),
 		Listen:  h.config.General.Listen,
 	}))
 }

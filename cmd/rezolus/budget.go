@@ -33,7 +33,7 @@ var classes = map[budget.Class][]string{
 		"syscall_latency", "network_sizes", "tcp_traffic", "udp_traffic", "tcp_packet_latency", "tcp_receive",
 		"cpu_vectors", "cpu_tlb_flush", "cpu_idle_periods", "cpu_softirq_latency", "fs_latency", "fs_ext4",
 		"memory_fault_latency", "memory_fault_exceptions", "memory_page_cache", "memory_page_cache_reads",
-		"memory_writeback", "memory_compaction", "scheduler_culprits", "usercall", "task_cpu_usage", "interrupts",
+		"memory_writeback", "memory_compaction", "scheduler_interference", "usercall", "task_cpu_usage", "interrupts",
 		"memory_buddyinfo", "cpu_l3", "cpu_dtlb", "cpu_cache", "cpu_branch", "cpu_l3_cgroup", "cpu_dtlb_cgroup",
 		"cpu_cache_cgroup", "cpu_branch_cgroup", "cpu_software_cgroup", "external",
 	},

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"rezolus/internal/agent"
+	"rezolus/internal/analyze"
 	"rezolus/internal/bpf"
 	"rezolus/internal/config"
 	"rezolus/internal/host"
@@ -36,6 +37,7 @@ type house struct {
 	sources  []reading
 	others   []bpf.SamplerStatus // samplers that are no probes
 	overhead *overhead           // nil until it serves
+	ledger   *analyze.Ledger     // nil: off
 }
 
 // build loads the probes and opens the files of the samplers that are on. It
@@ -58,7 +60,7 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	if err := h.findProbes(); err != nil {
 		return nil, err
 	}
-	known := []string{cpuUsage, cpuCores, rusage}
+	known := []string{cpuUsage, cpuCores, rusage, ledger}
 	plain := h.plain()
 	for _, s := range plain {
 		known = append(known, s.Name)

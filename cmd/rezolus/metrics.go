@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rezolus/internal/agent"
+	"rezolus/internal/analyze"
 	"rezolus/internal/config"
 	"rezolus/internal/metric"
 	"rezolus/internal/source/cgroupfs"
@@ -91,6 +92,7 @@ func catalogue() ([]entry, error) {
 	add(procfs.StatDescs())
 	add(cgroupfs.CPUDescs())
 	add(agent.SelfDescs())
+	add(analyze.LedgerDescs())
 	var all []entry
 	for _, e := range byName {
 		all = append(all, *e)

@@ -95,6 +95,7 @@ func (h *house) writeSamplers(t *testing.T, w *bytes.Buffer, all []entry) {
 	}
 	plain := map[string]source.Sampler{
 		cpuUsage: {Reads: "/proc/stat, cpu.stat of cgroups", Every: 100e6}, cpuCores: {Reads: "/proc/stat", Every: 100e6},
+		ledger: {Reads: "the agent's own ticks", Every: ledgerInterval},
 	}
 	for _, s := range h.plain() {
 		plain[s.Name] = s

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rezolus/internal/agent"
+	"rezolus/internal/analyze"
 	"rezolus/internal/bpf"
 	"rezolus/internal/budget"
 	"rezolus/internal/host"
@@ -39,6 +40,7 @@ const (
 	cpuUsage = "cpu_usage"
 	cpuCores = "cpu_cores"
 	rusage   = "rezolus_rusage"
+	ledger   = "ledger"
 )
 
 // plain are the samplers that need no probe.
@@ -90,6 +92,7 @@ func (h *house) reserved(samplers []source.Sampler) func(string) bool {
 	add(procfs.StatDescs())
 	add(cgroupfs.CPUDescs())
 	add(agent.SelfDescs())
+	add(analyze.LedgerDescs())
 	add(budget.Descs())
 	return func(name string) bool { return names[name] }
 }
@@ -113,6 +116,7 @@ func (h *house) openPlain(samplers []source.Sampler) {
 		h.judge(s.Name, on, s.Reads, err)
 	}
 	h.openStat()
+	h.openLedger()
 	h.judge(rusage, h.config.Enabled(rusage), "getrusage", nil)
 }
 

@@ -4,6 +4,9 @@ package agent
 
 import (
 	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -43,14 +46,36 @@ func (*machineClock) Wall() int64 { return host.Wall() }
 
 func (c *machineClock) Sleep(until int64) {
 	var timeout *unix.Timespec
+	length := int64(0)
 	if until != 0 {
-		c.timeout = unix.NsecToTimespec(max(0, until-c.Mono()))
+		length = max(0, until-c.Mono())
+		c.timeout = unix.NsecToTimespec(length)
 		timeout = &c.timeout
 	}
 	// An error is EINTR, and the sleep may end early.
-	if n, _ := unix.Ppoll(c.event[:], timeout, nil); n > 0 {
+	n, _ := c.poll(timeout, until != 0 && length < short)
+	if n > 0 {
 		_, _ = unix.Read(int(c.event[0].Fd), c.read[:]) // takes the Wakes back
 	}
+}
+
+// short is a sleep of which the Go runtime is not told. It would take the
+// processor away from the thread that sleeps, and its monitor would look for
+// such threads every 20 us: at a tick a millisecond that takes as long as the
+// ticks. The processor it keeps meanwhile is the one more that the agent has
+// than the machine (main), and to stop the world takes as long at most.
+const short = int64(2 * time.Millisecond)
+
+func (c *machineClock) poll(timeout *unix.Timespec, untold bool) (n int, err error) {
+	if !untold || runtime.GOMAXPROCS(0) == 1 {
+		return unix.Ppoll(c.event[:], timeout, nil)
+	}
+	r, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&c.event[0])), uintptr(len(c.event)),
+		uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(r), nil
 }
 
 // Wake must not be called after Close.

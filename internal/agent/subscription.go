@@ -64,6 +64,31 @@ func (a *Agent) Subscribe(name string, interval time.Duration, depth int) (*Subs
 // C has the snapshots. It is closed when the agent ends.
 func (s *Subscription) C() <-chan *metric.Snapshot { return s.out }
 
+// calm is how long Each lets ticks gather. To wake a thread for each tick costs
+// more than the tick does.
+const calm = 10 * time.Millisecond
+
+// Each gives f every snapshot until the agent ends or f fails. Of ticks that
+// come faster than every 10 ms it gives several at once, so the mailbox must
+// hold as many (Depth).
+func (s *Subscription) Each(f func(*metric.Snapshot) error) error {
+	for snapshot := range s.out {
+		err := f(snapshot)
+		s.Release(snapshot)
+		if err != nil {
+			return err
+		}
+		if s.interval < int64(calm) && len(s.out) == 0 {
+			time.Sleep(calm)
+		}
+	}
+	return nil
+}
+
+// Depth is a mailbox that holds what comes while its consumer is away for some
+// tens of milliseconds.
+func Depth(interval time.Duration) int { return 4 + int(8*calm/max(interval, MinInterval)) }
+
 // Release gives a snapshot back, whose memory the next one will take.
 func (s *Subscription) Release(snapshot *metric.Snapshot) {
 	s.mu.Lock()

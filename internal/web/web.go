@@ -55,6 +55,7 @@ type Options struct {
 	Metrics http.Handler
 	Stream  http.Handler
 	Status  http.Handler
+	System  http.Handler // what the machine is made of, at /systeminfo
 	// Listen is the address the server listens on. Requests must name it,
 	// or a name of this machine's loopback.
 	Listen string
@@ -63,7 +64,7 @@ type Options struct {
 // New returns the handler of everything.
 func New(o Options) http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]http.Handler{"/api/v1/": o.API, "GET /metrics": o.Metrics, "GET /stream": o.Stream, "GET /status": o.Status} {
+	for pattern, h := range map[string]http.Handler{"/api/v1/": o.API, "GET /metrics": o.Metrics, "GET /stream": o.Stream, "GET /status": o.Status, "GET /systeminfo": o.System} {
 		if h == nil {
 			h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				http.Error(w, r.URL.Path+" is served by an agent, not for a file", http.StatusNotFound)

@@ -71,9 +71,12 @@ func run(rounds int) error {
 	if err := p.close(); err != nil {
 		return err
 	}
-	fmt.Println("\nan agent with a recorder's encoder, on this machine as it is:")
+	if err := probeCosts(5 * time.Second); err != nil {
+		return err
+	}
+	fmt.Println("\nthe agent with its live window, all default samplers, on this machine as it is:")
 	for _, i := range []time.Duration{time.Second, 100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond} {
-		if err := agentCost(i, 5*time.Second); err != nil {
+		if err := agentCost("bin/rezolus", i, 15*time.Second); err != nil {
 			return err
 		}
 	}
