@@ -5,12 +5,15 @@ package bpf
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"rezolus/probes"
 )
 
 func stateOf(p *Probe, sampler string) State {
@@ -20,6 +23,19 @@ func stateOf(p *Probe, sampler string) State {
 		}
 	}
 	return ""
+}
+
+func builtIn(t *testing.T, name string) *Object {
+	t.Helper()
+	elf, err := probes.Objects.ReadFile(name + "/" + name + ".bpf.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := Parse(name, bytes.NewReader(elf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 func shed(t *testing.T, p *Probe, samplers ...string) {
@@ -121,14 +137,7 @@ func TestCostsNeverFall(t *testing.T) {
 // A call that began before its sampler was shed, and ends after it came back,
 // is not taken for one that lasted all the time.
 func TestWhatReturnsRemembersNothing(t *testing.T) {
-	elf, err := os.ReadFile("../../probes/task/task.bpf.o")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := Parse("task", bytes.NewReader(elf))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := builtIn(t, "task")
 	cgroups := newCgroups(t, 4, o)
 	p, err := o.Load(Options{Host: testHost(), Slots: []*Slots{cgroups}})
 	if err != nil {
@@ -148,6 +157,11 @@ func TestWhatReturnsRemembersNothing(t *testing.T) {
 	})
 	time.Sleep(50 * time.Millisecond) // until it is; else there is less to find
 	samplers := []string{"scheduler_runqueue", "syscall_counts", "syscall_latency", "cpu_migrations"}
+	for _, s := range p.Status() {
+		if slices.Contains(samplers, s.Name) && s.State != Healthy {
+			t.Fatalf("before anything is shed, sampler %s is %s: %s", s.Name, s.State, s.Reason)
+		}
+	}
 	shed(t, p, samplers...)
 	time.Sleep(500 * time.Millisecond)
 	back := time.Now()
@@ -196,14 +210,7 @@ func calledHere(n int) int { return n*n + 1 }
 
 // The programs of functions are attached again as they were.
 func TestFunctionsAreShed(t *testing.T) {
-	elf, err := os.ReadFile("../../probes/usercall/usercall.bpf.o")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := Parse("usercall", bytes.NewReader(elf))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := builtIn(t, "usercall")
 	slots, err := NewFunctionSlots(testHost(), 1, o)
 	if err != nil {
 		t.Fatal(err)
