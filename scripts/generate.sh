@@ -4,8 +4,8 @@
 # Compiles every BPF object beside its source. With --check, compiles into a
 # temporary folder and fails where the committed object differs.
 #
-# One compiler, named here, makes the committed bytes; the objects touch no
-# registers of the interrupted program, so one object serves every
+# One compiler, named here, makes the committed bytes; what differs between
+# architectures is found at load (CO-RE), so one object serves every
 # little-endian architecture.
 set -eu
 cd "$(dirname "$0")/.."
