@@ -24,64 +24,94 @@ type Clock interface {
 	Close() error
 }
 
-// machineClock sleeps in ppoll(2): as exact as nanosleep, and the event file
-// wakes it. The runtime's timers are late by half a millisecond on an idle
-// machine and by tens of them while others of its goroutines compute.
+// machineClock sleeps in ppoll(2) at the end of each sleep: as exact as
+// nanosleep, and the event file wakes it. The runtime's timers are late by half
+// a millisecond on an idle machine and by tens of them while others of its
+// goroutines compute; they do for the time before.
 type machineClock struct {
 	event   [1]unix.PollFd
 	timeout unix.Timespec
 	read    [8]byte
+	timer   *time.Timer
+	wake    chan struct{}
 }
 
 func newMachineClock() (*machineClock, error) {
+	c := &machineClock{event: [1]unix.PollFd{{Fd: -1, Events: unix.POLLIN}}, timer: time.NewTimer(time.Hour), wake: make(chan struct{}, 1)}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return &machineClock{event: [1]unix.PollFd{{Fd: -1}}}, fmt.Errorf("make the tick loop's event file: %w", err)
+		return c, fmt.Errorf("make the tick loop's event file: %w", err)
 	}
-	return &machineClock{event: [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}}, nil
+	c.event[0].Fd = int32(fd)
+	return c, nil
 }
 
 func (*machineClock) Mono() int64 { return host.Mono() }
 func (*machineClock) Wall() int64 { return host.Wall() }
 
+// exact is the end of a sleep, in ppoll, of which the Go runtime is not told.
+// It would take the processor away from the thread that sleeps, and its
+// monitor would look for such threads every 20 us: at a tick a millisecond
+// that takes as long as the ticks. The processor that the loop keeps meanwhile
+// is the one more that the agent has than the machine, and to stop the world
+// takes as long at most.
+const exact = int64(2 * time.Millisecond)
+
 func (c *machineClock) Sleep(until int64) {
-	var timeout *unix.Timespec
-	length := int64(0)
-	if until != 0 {
-		length = max(0, until-c.Mono())
-		c.timeout = unix.NsecToTimespec(length)
-		timeout = &c.timeout
+	if until == 0 {
+		<-c.wake
+		c.woken()
+		return
 	}
+	if before := until - exact - c.Mono(); before > 0 {
+		c.timer.Reset(time.Duration(before))
+		select {
+		case <-c.timer.C:
+		case <-c.wake:
+			c.woken()
+			return
+		}
+	}
+	c.timeout = unix.NsecToTimespec(max(0, until-c.Mono()))
 	// An error is EINTR, and the sleep may end early.
-	n, _ := c.poll(timeout, until != 0 && length < short)
-	if n > 0 {
-		_, _ = unix.Read(int(c.event[0].Fd), c.read[:]) // takes the Wakes back
+	if c.poll() > 0 {
+		c.woken()
 	}
 }
 
-// short is a sleep of which the Go runtime is not told. It would take the
-// processor away from the thread that sleeps, and its monitor would look for
-// such threads every 20 us: at a tick a millisecond that takes as long as the
-// ticks. The processor it keeps meanwhile is the one more that the agent has
-// than the machine (main), and to stop the world takes as long at most.
-const short = int64(2 * time.Millisecond)
-
-func (c *machineClock) poll(timeout *unix.Timespec, untold bool) (n int, err error) {
-	if !untold || runtime.GOMAXPROCS(0) == 1 {
-		return unix.Ppoll(c.event[:], timeout, nil)
+func (c *machineClock) poll() (n int) {
+	if runtime.GOMAXPROCS(0) == 1 { // nobody else could run
+		n, _ = unix.Ppoll(c.event[:], &c.timeout, nil)
+		return n
 	}
 	r, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&c.event[0])), uintptr(len(c.event)),
-		uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+		uintptr(unsafe.Pointer(&c.timeout)), 0, 0, 0)
 	if errno != 0 {
-		return 0, errno
+		return 0
 	}
-	return int(r), nil
+	return int(r)
+}
+
+// woken takes the Wakes back.
+func (c *machineClock) woken() {
+	_, _ = unix.Read(int(c.event[0].Fd), c.read[:])
+	select {
+	case <-c.wake:
+	default:
+	}
 }
 
 // Wake must not be called after Close.
 func (c *machineClock) Wake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 	one := [8]byte{1} // in any byte order it is more than nothing
 	_, _ = unix.Write(int(c.event[0].Fd), one[:])
 }
 
-func (c *machineClock) Close() error { return unix.Close(int(c.event[0].Fd)) }
+func (c *machineClock) Close() error {
+	c.timer.Stop()
+	return unix.Close(int(c.event[0].Fd))
+}
