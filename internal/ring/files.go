@@ -267,3 +267,20 @@ func (r *Ring) Select(ctx context.Context, from, to int64, want func(*metric.Ser
 	defer release()
 	return store.Join(all...).Select(ctx, from, to, want)
 }
+
+// Each calls f for every tick within [from, to], Unix nanoseconds, both
+// inclusive, in the order in which they were put. A snapshot may be read
+// until f returns. Putting goes on meanwhile.
+func (r *Ring) Each(ctx context.Context, from, to int64, f func(*metric.Snapshot) error) error {
+	all, release, err := r.hold()
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, rec := range all {
+		if err := rec.Each(ctx, from, to, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -44,6 +44,9 @@ type Options struct {
 	// Segment is the length of a file in time. 0: a 48th of Age, between
 	// ten seconds and an hour.
 	Segment time.Duration
+	// Absent is the reason of the gap between what was adopted and the first
+	// tick, within one life of the machine. Empty: "the agent did not run".
+	Absent string
 }
 
 const (
@@ -66,6 +69,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Segment <= 0 {
 		o.Segment = max(10*time.Second, min(time.Hour, o.Age/48))
+	}
+	if o.Absent == "" {
+		o.Absent = "the agent did not run"
 	}
 	return o
 }
@@ -287,7 +293,7 @@ func (r *Ring) tell(w *store.Writer, now mark) {
 
 // sinceBefore is the gap between what was adopted and the first tick.
 func (r *Ring) sinceBefore(now mark) store.Gap {
-	g := store.Gap{From: r.last.wall + max(1, r.last.interval), To: now.wall - max(1, now.interval), Reason: "the agent did not run"}
+	g := store.Gap{From: r.last.wall + max(1, r.last.interval), To: now.wall - max(1, now.interval), Reason: r.o.Absent}
 	if r.last.boot != now.boot {
 		g.Reason = "the machine did not run"
 	}
@@ -307,6 +313,17 @@ func (r *Ring) Event(e store.Event) error {
 		return errors.New("the ring has no tick yet; an event needs one before it")
 	}
 	return r.writer.WriteEvent(e)
+}
+
+// Gap marks that ticks are missing that were never put, and why. Before the
+// first tick it does nothing: that one tells of all that is missing.
+func (r *Ring) Gap(g store.Gap) error {
+	r.putting.Lock()
+	defer r.putting.Unlock()
+	if r.writer == nil {
+		return nil
+	}
+	return r.writer.WriteGap(g)
 }
 
 // Sync returns when every tick put so far is on the disk.
@@ -364,6 +381,14 @@ type Status struct {
 	Free         int64 // bytes that are free on the file system, for all
 	Reserve      int64 // of which so many are left to others
 	Trouble      error // what does not work at present; nil: all does
+}
+
+// Lost is how many ticks could not be written since the ring was opened. Other
+// than Status it asks the disk nothing.
+func (r *Ring) Lost() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count.lost
 }
 
 // Status is how the ring fares.

@@ -26,6 +26,7 @@ type Decoder struct {
 	began   bool // the chain has a tick
 	closed  bool
 	gaps    []Gap
+	events  []Event
 	snap    metric.Snapshot
 	unpack  unpacker
 	dicts   map[metric.Hash]*metric.Schema
@@ -54,11 +55,15 @@ func (d *Decoder) Closed() bool { return d.closed }
 // until the next call of Next.
 func (d *Decoder) Gaps() []Gap { return d.gaps }
 
+// Events are the event records between the last two snapshots. They are valid
+// until the next call of Next.
+func (d *Decoder) Events() []Event { return d.events }
+
 // Next returns the next snapshot, which may be read until the call after.
 // The error is io.EOF at the end of a whole record, and otherwise one of the
 // package's or the reader's own.
 func (d *Decoder) Next() (*metric.Snapshot, error) {
-	d.gaps = d.gaps[:0]
+	d.gaps, d.events = d.gaps[:0], d.events[:0]
 	for {
 		if d.rows != nil {
 			if s, err := d.rows.next(); s != nil || err != nil {
@@ -110,6 +115,12 @@ func (d *Decoder) other(rec Record) (err error) {
 		g, err := parseGap(rec)
 		if len(d.gaps) < 1024 {
 			d.gaps = append(d.gaps, g)
+		}
+		return err
+	case TypeEvent:
+		e, err := parseEvent(rec)
+		if len(d.events) < 1024 {
+			d.events = append(d.events, e)
 		}
 		return err
 	case TypeEnd:

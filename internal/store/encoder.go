@@ -103,6 +103,16 @@ func (e *Encoder) AppendGap(dst []byte, g Gap) []byte {
 	return frontRecord(dst, TypeGap, flagSkip, g.append)
 }
 
+// AppendEvent appends a line of text with a time. A recorder takes it only
+// behind a tick.
+func (e *Encoder) AppendEvent(dst []byte, event Event) []byte {
+	if !e.headed {
+		dst, e.headed = appendHeader(dst), true
+	}
+	event.Text = event.Text[:min(len(event.Text), 4096)]
+	return frontRecord(dst, TypeEvent, flagSkip, event.append)
+}
+
 // AppendEnd appends the end record: the stream was closed on purpose.
 func (e *Encoder) AppendEnd(dst []byte) []byte {
 	if !e.headed {

@@ -19,7 +19,7 @@ const (
 	TypeSchema  Type = 2 // a schema and its number in the chain
 	TypeTick    Type = 3 // one snapshot
 	TypeGap     Type = 4 // ticks that are known to be missing, and why
-	TypeEvent   Type = 5 // a line of text with a time; not written yet
+	TypeEvent   Type = 5 // a line of text with a time
 	TypeEnd     Type = 6 // the recording was closed
 	TypeDict    Type = 7 // a schema that segments name by its hash
 	TypeSegment Type = 8 // ticks in columns: what they are, and where in the blocks
