@@ -28,6 +28,7 @@ type Config struct {
 	Log       Log                `toml:"log"`
 	Window    Window             `toml:"window"`
 	Budget    Budget             `toml:"budget"`
+	Hindsight Hindsight          `toml:"hindsight"`
 	Cgroups   Cgroups            `toml:"cgroups"`
 	Probes    Probes             `toml:"probes"`
 	External  External           `toml:"external"`
@@ -93,13 +94,14 @@ type Sampler struct {
 // Default is the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		General:  General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second)},
-		Log:      Log{Level: "info"},
-		Window:   Window{Memory: 8 << 20},
-		Budget:   DefaultBudget(),
-		Cgroups:  Cgroups{Max: 1024},
-		Probes:   Probes{Directory: DefaultProbes},
-		External: External{Path: "/run/rezolus/external.sock", TTL: Duration(time.Minute)},
+		General:   General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second)},
+		Log:       Log{Level: "info"},
+		Window:    Window{Memory: 8 << 20},
+		Budget:    DefaultBudget(),
+		Hindsight: DefaultHindsight(),
+		Cgroups:   Cgroups{Max: 1024},
+		Probes:    Probes{Directory: DefaultProbes},
+		External:  External{Path: "/run/rezolus/external.sock", TTL: Duration(time.Minute)},
 	}
 }
 
@@ -150,6 +152,9 @@ func (c *Config) check() error {
 		return fmt.Errorf(" window.memory %v: want 1MiB to 16GiB", c.Window.Memory)
 	}
 	if err := c.Budget.check(); err != nil {
+		return err
+	}
+	if err := c.Hindsight.check("hindsight"); err != nil {
 		return err
 	}
 	if c.Cgroups.Max < 1 || c.Cgroups.Max > 65536 {

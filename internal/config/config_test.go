@@ -63,7 +63,7 @@ counters = ["a"]
 	}
 	on, off := true, false
 	want := &Config{General{"127.0.0.1:0", Duration(1500 * time.Millisecond), Duration(100 * time.Millisecond), "/dev/null"},
-		Log{"warn"}, Window{64 << 20}, DefaultBudget(), Cgroups{7}, Probes{"/somewhere"},
+		Log{"warn"}, Window{64 << 20}, DefaultBudget(), DefaultHindsight(), Cgroups{7}, Probes{"/somewhere"},
 		External{"/run/x.sock", "wheel", Duration(10 * time.Second)},
 		[]Scrape{{"http://localhost:9100/metrics", "node", "n_", Duration(15 * time.Second), Duration(2 * time.Second), []string{"a"}}},
 		nil, Sampler{Enabled: &off}, map[string]Sampler{"cpu_usage": {&on, Duration(5 * time.Second)}}}

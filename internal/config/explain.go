@@ -42,6 +42,16 @@ func explain(err error) error {
 	return fmt.Errorf(" %w", err)
 }
 
+// explainFollower is explain for the configuration of a follower.
+func explainFollower(e toml.DecodeError) error {
+	line, _ := e.Position()
+	name := strings.Join(e.Key(), ".")
+	if name == "general.segment_rows" {
+		return fmt.Errorf("%d: %s is a key of the original Rezolus: segments have a length of their own; delete it", line, name)
+	}
+	return fmt.Errorf("%d: unknown key %s%s", line, name, didYouMean(name, keys(reflect.TypeFor[Follower](), "", e.Key())))
+}
+
 func explainKey(key []string) string {
 	name := strings.Join(key, ".")
 	for prefix, instead := range elsewhere {
