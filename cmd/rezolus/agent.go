@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -151,7 +150,7 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	var parts sync.WaitGroup
-	failed := make(chan error, 5)
+	failed := make(chan error, 6)
 	start := func(f func() error) {
 		parts.Go(func() {
 			if err := f(); err != nil {
@@ -176,8 +175,12 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 		}
 		start(func() error { return h.balance(books) })
 	}
+	keep, err := h.keep(ctx, a)
+	if err != nil {
+		return err
+	}
+	start(keep)
 	start(func() error { return serveUntil(ctx, server, listener) })
-	ignoreHangup()
 	fmt.Printf("rezolus %s: http://%s/\n", version, listener.Addr())
 	parts.Wait()
 	close(failed)
@@ -194,12 +197,9 @@ func fill(window *store.Window, sub *agent.Subscription) error {
 	})
 }
 
-// ignoreHangup keeps a daemon alive when its terminal goes.
-func ignoreHangup() { signal.Ignore(syscall.SIGHUP) }
-
 func (h *house) server(a *agent.Agent, window *store.Window) *http.Server {
 	engine := query.New(query.Options{Lookback: lookback(time.Duration(h.config.General.Interval))})
-	run := host.NewRun(version)
+	run, reader := host.NewRun(version), h.rings.reader(window)
 	latest := func(ctx context.Context) (*metric.Snapshot, error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -207,15 +207,16 @@ func (h *house) server(a *agent.Agent, window *store.Window) *http.Server {
 	}
 	return newServer(web.New(web.Options{
 		Page: func() web.Page {
-			first, last := window.Bounds()
+			first, last := reader.Bounds()
 			return web.Page{Mode: web.Live, Host: run.Host, Kernel: run.Kernel, Version: version,
 				First: first, Last: last, Interval: time.Duration(h.config.General.Interval)}
 		},
-		API:     h.overhead.count(query.API(engine, window, buildInfo())),
+		API:     h.overhead.count(query.API(engine, reader, buildInfo())),
 		Metrics: prom.Handler(latest),
 		Stream:  a.StreamHandler(),
 		Status:  h.overhead.count(h.statusHandler(a)),
 		System:  http.HandlerFunc(systemInfo),
+		Others:  h.rings.Handlers(),
 		Listen:  h.config.General.Listen,
 	}))
 }

@@ -18,6 +18,7 @@ import (
 	"rezolus/internal/analyze"
 	"rezolus/internal/bpf"
 	"rezolus/internal/config"
+	"rezolus/internal/hindsight"
 	"rezolus/internal/host"
 	"rezolus/internal/source/things"
 	"rezolus/probes"
@@ -38,6 +39,7 @@ type house struct {
 	others   []bpf.SamplerStatus // samplers that are no probes
 	overhead *overhead           // nil until it serves
 	ledger   *analyze.Ledger     // nil: off
+	rings    *rings
 }
 
 // build loads the probes and opens the files of the samplers that are on. It
@@ -60,7 +62,7 @@ func build(c *config.Config, log *slog.Logger) (*house, error) {
 	if err := h.findProbes(); err != nil {
 		return nil, err
 	}
-	known := []string{cpuUsage, cpuCores, rusage, ledger}
+	known := []string{cpuUsage, cpuCores, rusage, ledger, hindsight.Sampler}
 	plain := h.plain()
 	for _, s := range plain {
 		known = append(known, s.Name)

@@ -17,6 +17,7 @@ import (
 	"rezolus/internal/agent"
 	"rezolus/internal/analyze"
 	"rezolus/internal/config"
+	"rezolus/internal/hindsight"
 	"rezolus/internal/metric"
 	"rezolus/internal/source/cgroupfs"
 	"rezolus/internal/source/procfs"
@@ -93,6 +94,7 @@ func catalogue() ([]entry, error) {
 	add(cgroupfs.CPUDescs())
 	add(agent.SelfDescs())
 	add(analyze.LedgerDescs())
+	add(hindsight.Descs())
 	var all []entry
 	for _, e := range byName {
 		all = append(all, *e)

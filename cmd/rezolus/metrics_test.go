@@ -12,8 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"rezolus/internal/config"
+	"rezolus/internal/hindsight"
 	"rezolus/internal/source"
 )
 
@@ -95,7 +97,8 @@ func (h *house) writeSamplers(t *testing.T, w *bytes.Buffer, all []entry) {
 	}
 	plain := map[string]source.Sampler{
 		cpuUsage: {Reads: "/proc/stat, cpu.stat of cgroups", Every: 100e6}, cpuCores: {Reads: "/proc/stat", Every: 100e6},
-		ledger: {Reads: "the agent's own ticks", Every: ledgerInterval},
+		ledger:            {Reads: "the agent's own ticks", Every: ledgerInterval},
+		hindsight.Sampler: {Reads: "the agent's own rings", Every: time.Second},
 	}
 	for _, s := range h.plain() {
 		plain[s.Name] = s

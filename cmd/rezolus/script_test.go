@@ -42,7 +42,8 @@ func TestScripts(t *testing.T) {
 			defer l.Close()
 			e.Vars = append(e.Vars, "ADDR="+l.Addr().String(), "URL=http://"+l.Addr().String())
 			// Tests share a machine that is busy, and must not lose what they look at.
-			general := fmt.Sprintf("[general]\nlisten = %q\ninterval = \"100ms\"\n[budget]\n", l.Addr())
+			general := fmt.Sprintf("[general]\nlisten = %q\ninterval = \"100ms\"\n[hindsight]\npath = %q\n[budget]\n",
+				l.Addr(), filepath.Join(e.WorkDir, "ring"))
 			return errors.Join(
 				os.WriteFile(filepath.Join(e.WorkDir, "agent.toml"), []byte(general+"cpu = \"100%\"\nmemory = \"1GiB\"\n"), 0o644),
 				os.WriteFile(filepath.Join(e.WorkDir, "budget.toml"), []byte(general+"cpu = \"8%\"\ninterval = \"200ms\"\n"), 0o644))

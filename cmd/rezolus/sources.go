@@ -12,6 +12,7 @@ import (
 	"rezolus/internal/analyze"
 	"rezolus/internal/bpf"
 	"rezolus/internal/budget"
+	"rezolus/internal/hindsight"
 	"rezolus/internal/host"
 	"rezolus/internal/metric"
 	"rezolus/internal/source"
@@ -94,6 +95,7 @@ func (h *house) reserved(samplers []source.Sampler) func(string) bool {
 	add(agent.SelfDescs())
 	add(analyze.LedgerDescs())
 	add(budget.Descs())
+	add(hindsight.Descs())
 	return func(name string) bool { return names[name] }
 }
 
@@ -117,6 +119,7 @@ func (h *house) openPlain(samplers []source.Sampler) {
 	}
 	h.openStat()
 	h.openLedger()
+	h.openHindsight()
 	h.judge(rusage, h.config.Enabled(rusage), "getrusage", nil)
 }
 

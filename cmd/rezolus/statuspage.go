@@ -15,6 +15,7 @@ import (
 	"rezolus/internal/bpf"
 	"rezolus/internal/budget"
 	"rezolus/internal/config"
+	"rezolus/internal/hindsight"
 	"rezolus/internal/query"
 )
 
@@ -25,6 +26,7 @@ type statusDocument struct {
 	KernelBytes uint64              `json:"kernel_bytes"`
 	Cgroups     cgroupStatus        `json:"cgroups"`
 	Budget      *budget.Status      `json:"budget,omitempty"`
+	Hindsight   []hindsight.Status  `json:"hindsight,omitempty"`
 	Samplers    []bpf.SamplerStatus `json:"samplers"`
 }
 
@@ -57,7 +59,7 @@ func (h *house) statusHandler(a *agent.Agent) http.Handler {
 			}
 		}
 		d := statusDocument{Status: a.Status(), TTL: time.Duration(h.config.General.TTL).Seconds(),
-			KernelBytes: h.kernelBytes(), Samplers: h.samplers(), Cgroups: h.cgroupStatus()}
+			KernelBytes: h.kernelBytes(), Hindsight: h.rings.Status(), Samplers: h.samplers(), Cgroups: h.cgroupStatus()}
 		if h.overhead != nil {
 			s := h.overhead.Status()
 			d.Budget = &s

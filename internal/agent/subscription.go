@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"rezolus/internal/metric"
+	"rezolus/internal/store"
 )
 
 // The intervals a consumer may ask for.
@@ -18,6 +19,9 @@ const (
 	MaxInterval = time.Hour
 )
 
+// maxEvents is how many events a consumer may be behind.
+const maxEvents = 16
+
 // Subscription is a consumer's mailbox.
 type Subscription struct {
 	agent    *Agent
@@ -25,6 +29,7 @@ type Subscription struct {
 	interval int64
 	dropped  atomic.Uint64
 	out      chan *metric.Snapshot
+	events   chan store.Event // for those who look
 
 	// The loop's own.
 	next   int64 // moment of Mono it is due
@@ -46,7 +51,8 @@ func (a *Agent) Subscribe(name string, interval time.Duration, depth int) (*Subs
 		return nil, fmt.Errorf("interval %v: want %v to %v", interval, MinInterval, MaxInterval)
 	}
 	s := &Subscription{agent: a, name: name, interval: int64(interval), out: make(chan *metric.Snapshot, depth),
-		seen: make([]uint64, len(a.sources)), free: make([]*metric.Snapshot, depth)}
+		events: make(chan store.Event, maxEvents),
+		seen:   make([]uint64, len(a.sources)), free: make([]*metric.Snapshot, depth)}
 	for i := range s.free {
 		s.free[i] = new(metric.Snapshot)
 	}
@@ -63,6 +69,19 @@ func (a *Agent) Subscribe(name string, interval time.Duration, depth int) (*Subs
 
 // C has the snapshots. It is closed when the agent ends.
 func (s *Subscription) C() <-chan *metric.Snapshot { return s.out }
+
+// Tell gives everybody who follows a stream a line of text with a time. Who is
+// far behind does not get it.
+func (a *Agent) Tell(e store.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.subs {
+		select {
+		case s.events <- e:
+		default:
+		}
+	}
+}
 
 // calm is how long Each lets ticks gather. To wake a thread for each tick costs
 // more than the tick does.

@@ -20,8 +20,8 @@ var floors = []struct {
 }{
 	{"cmd/rezolus", 5}, {"internal/web", 5}, {"internal/tui", 5}, {"internal/mcp", 5},
 	{"internal/analyze", 4}, {"internal/rules", 4},
-	{"internal/agent", 3}, {"internal/query", 3},
-	{"internal/source/*", 2}, {"internal/export/*", 2}, {"internal/budget", 2}, {"internal/ring", 2},
+	{"internal/agent", 3}, {"internal/query", 3}, {"internal/hindsight", 3},
+	{"internal/source/*", 2}, {"internal/export/*", 2}, {"internal/budget", 2}, {"internal/ring", 2}, {"internal/follow", 2}, {"internal/gather", 3},
 	{"internal/bpf", 1}, {"internal/host", 1}, {"internal/store", 1}, {"internal/config", 1}, {"probes", 1},
 	{"internal/source", 1}, // what the sources on floor 2 share
 	{"internal/metric", 0}, {"internal/vfs", 0},

@@ -56,6 +56,8 @@ type Options struct {
 	Stream  http.Handler
 	Status  http.Handler
 	System  http.Handler // what the machine is made of, at /systeminfo
+	// Others are further interfaces by their patterns, with the method.
+	Others map[string]http.Handler
 	// Listen is the address the server listens on. Requests must name it,
 	// or a name of this machine's loopback.
 	Listen string
@@ -70,6 +72,9 @@ func New(o Options) http.Handler {
 				http.Error(w, r.URL.Path+" is served by an agent, not for a file", http.StatusNotFound)
 			})
 		}
+		mux.Handle(pattern, h)
+	}
+	for pattern, h := range o.Others {
 		mux.Handle(pattern, h)
 	}
 	mux.Handle("GET /api/page", pageInfo(o.Page))

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rezolus/internal/agent"
+	"rezolus/internal/bpf"
+	"rezolus/internal/config"
+	"rezolus/internal/hindsight"
+	"rezolus/internal/host"
+	"rezolus/internal/query"
+	"rezolus/internal/ring"
+	"rezolus/internal/store"
+	"rezolus/internal/vfs"
+)
+
+// rings are the rings of a process, and what it serves of them.
+type rings struct {
+	hindsight.Server
+	log *slog.Logger
+}
+
+// newRings makes the keepers a configuration asks for. It touches no disk.
+func newRings(c config.Hindsight, meta map[string]string, absent string, log *slog.Logger) *rings {
+	r := &rings{log: log}
+	r.Dumps = hindsight.NewDumps(vfs.OS, c.DumpsPath(), c.Keep, int64(c.KeepSize))
+	add := func(name, dir string, interval, duration config.Duration, size config.Size) {
+		r.Keepers = append(r.Keepers, hindsight.New(hindsight.Options{Name: name, Log: log, Reserve: c.Reserve.Bytes, Slept: slept,
+			Ring: ring.Options{Dir: dir, Interval: time.Duration(interval), Age: time.Duration(duration), Bytes: int64(size),
+				Meta: meta, Absent: absent}}))
+	}
+	if !c.Enabled {
+		return r
+	}
+	add("main", c.Path, c.Interval, c.Duration, c.Size)
+	if c.Fine.Enabled {
+		add("fine", filepath.Join(c.Path, "fine"), c.Fine.Interval, c.Fine.Duration, c.Fine.Size)
+	}
+	return r
+}
+
+// slept is how long the machine has been suspended since it booted.
+func slept() time.Duration {
+	var boot, mono unix.Timespec
+	// There are always these clocks.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono)
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)
+	// The time between the two calls is none that was slept.
+	return time.Duration(boot.Nano() - mono.Nano()).Truncate(10 * time.Millisecond)
+}
+
+// openHindsight makes the agent's rings and the source of their metrics.
+func (h *house) openHindsight() {
+	h.rings = newRings(h.config.Hindsight, nil, "", h.log)
+	on := h.config.Enabled(hindsight.Sampler)
+	if on && len(h.rings.Keepers) > 0 {
+		h.sources = append(h.sources, reading{hindsight.NewSource(host.Mono, host.Wall(), h.rings.Keepers...),
+			agent.SourceOptions{Every: h.pace(hindsight.Sampler, time.Second)}})
+	}
+	h.judge(hindsight.Sampler, on, "the agent's own rings", nil)
+	if on && len(h.rings.Keepers) == 0 {
+		h.others[len(h.others)-1] = bpf.SamplerStatus{Name: hindsight.Sampler, State: bpf.Disabled, Reason: "[hindsight] is off in the configuration"}
+	}
+}
+
+// follow has the keepers keep what the agent ticks. The goroutines end when
+// the agent does; close waits for them, but not for a disk that hangs.
+func (r *rings) follow(a *agent.Agent) (wait func(), err error) {
+	var putting sync.WaitGroup
+	r.Tell = a.Tell
+	for _, k := range r.Keepers {
+		s := k.Status()
+		interval := time.Duration(s.Interval * float64(time.Second))
+		// Ten seconds of a disk that stalls, and no more than 64 ticks.
+		sub, err := a.Subscribe("hindsight "+s.Name, interval, int(min(64, max(8, 10*time.Second/interval))))
+		if err != nil {
+			return nil, err
+		}
+		putting.Go(func() {
+			for s := range sub.C() {
+				k.Put(s)
+				sub.Release(s)
+			}
+		})
+	}
+	return func() { within(5*time.Second, putting.Wait) }, nil
+}
+
+// within waits for f, but no longer than that.
+func within(d time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(d):
+	}
+}
+
+// keep runs the agent's rings until the context ends and nobody puts any more.
+func (h *house) keep(ctx context.Context, a *agent.Agent) (func() error, error) {
+	wait, err := h.rings.follow(a)
+	if err != nil {
+		return nil, err
+	}
+	h.rings.onHangup(ctx)
+	return func() error {
+		<-ctx.Done()
+		wait()
+		return h.rings.close()
+	}, nil
+}
+
+func (r *rings) close() error {
+	var errs []error
+	for _, k := range r.Keepers {
+		errs = append(errs, k.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		r.log.Warn("a ring was not closed well; what was put is there", "error", err)
+	}
+	return nil
+}
+
+// onHangup dumps the rings at every SIGHUP. It also keeps a daemon alive when
+// its terminal goes.
+func (r *rings) onHangup(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangup:
+			}
+			all, err := r.TakeAll(ctx)
+			for _, d := range all {
+				r.log.Info("dumped", "path", d.Path, "ticks", d.Ticks, "bytes", d.Bytes)
+			}
+			if err != nil {
+				r.log.Warn("SIGHUP: a ring was not dumped", "error", err)
+			}
+		}
+	}()
+}
+
+// reader is what queries read: the window and the ring before it.
+func (r *rings) reader(w *store.Window) query.Reader {
+	if len(r.Keepers) == 0 {
+		return w
+	}
+	if w == nil {
+		return hindsight.NewReader(nil, r.Keepers[0])
+	}
+	return hindsight.NewReader(w, r.Keepers[0])
+}
