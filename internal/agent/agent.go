@@ -59,6 +59,7 @@ type Agent struct {
 	started int64
 	sources []*reader
 	stats   stats
+	streams streams
 
 	// The loop's own.
 	due   []*Subscription // scratch

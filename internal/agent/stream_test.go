@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,4 +148,154 @@ func TestASlowFollowerLosesTicksAndSeesIt(t *testing.T) {
 			t.Errorf("%d ticks came, %d are missing in their numbers, %d were dropped", ticks, lost, dropped)
 		}
 	})
+}
+
+func TestSentKeepsTheLatest(t *testing.T) {
+	var s sent
+	if !s.has(0) || s.has(1) {
+		t.Error("nothing was sent: only a follower that has nothing can go on")
+	}
+	b := make([]byte, 1000)
+	for seq := uint64(5); seq < 2000; seq++ {
+		if seq%10 == 0 { // dropped on the way
+			continue
+		}
+		b[0] = byte(seq)
+		s.add(seq, b)
+		if s.last() != seq || s.has(seq+1) || !s.has(seq) || seq < 200 && !s.has(4) {
+			t.Fatalf("after tick %d: last %d, has it %v", seq, s.last(), s.has(seq))
+		}
+	}
+	if s.has(4) || s.has(1400) || !s.has(1999-200) {
+		t.Error("it has what is too old, or not what is new")
+	}
+	parts := s.after(1985)
+	all := append(append([]byte{}, parts[0]...), parts[1]...)
+	var got []byte
+	for ; len(all) >= 1000; all = all[1000:] {
+		got = append(got, all[0])
+	}
+	want := []byte{}
+	for seq := 1986; seq < 2000; seq++ {
+		if seq%10 != 0 {
+			want = append(want, byte(seq))
+		}
+	}
+	if !bytes.Equal(got, want) || len(all) > 0 {
+		t.Errorf("after 1985: %v, want %v", got, want)
+	}
+}
+
+// A stream that nobody comes back for ends, and with it the ticks that only it
+// wanted.
+func TestAStreamLingers(t *testing.T) {
+	run(t, map[*fake]SourceOptions{newFake("a"): {}}, func(a *Agent) {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			a.StreamHandler().ServeHTTP(&slowWriter{wait: closed()}, httptest.NewRequestWithContext(ctx, "GET", "/stream?interval=10ms&id=x", nil))
+		}()
+		time.Sleep(time.Second)
+		cancel()
+		<-ended
+		time.Sleep(linger - time.Second)
+		if n := len(a.Status().Consumers); n != 1 || a.stats.followers.Load() != 1 {
+			t.Errorf("a while after the follower left there are %d streams, want 1", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := len(a.Status().Consumers); n != 0 || a.stats.followers.Load() != 0 || len(a.streams.byName) != 0 {
+			t.Errorf("long after the follower left there are %d streams", n)
+		}
+	})
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// Ten followers at 100 Hz, one of which takes nothing: no tick is missed, and
+// the nine have all of theirs.
+func TestTenFollowers(t *testing.T) {
+	run(t, map[*fake]SourceOptions{newFake("a"): {}}, func(a *Agent) {
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		writers := make([]*slowWriter, 10)
+		for i := range writers {
+			writers[i] = &slowWriter{wait: closed()}
+			if i == 3 {
+				writers[i].wait = make(chan struct{})
+			}
+			all.Go(func() {
+				a.StreamHandler().ServeHTTP(writers[i], httptest.NewRequestWithContext(ctx, "GET", "/stream?interval=10ms", nil))
+			})
+		}
+		time.Sleep(5*time.Second + time.Millisecond)
+		close(writers[3].wait)
+		cancel()
+		all.Wait()
+		if s := a.Status(); s.Missed != 0 || s.Ticks != 500 {
+			t.Errorf("the agent took %d ticks and missed %d, want 500 and 0", s.Ticks, s.Missed)
+		}
+		for i, w := range writers {
+			if i == 3 {
+				continue
+			}
+			d, n := store.NewDecoder(&w.Buffer), uint64(0)
+			for tick, err := d.Next(); err == nil && tick.Seq == n+1; tick, err = d.Next() {
+				n++
+			}
+			if n != 500 {
+				t.Errorf("follower %d has %d ticks in a row, want 500", i, n)
+			}
+		}
+	})
+}
+
+// BenchmarkTenFollowers is what a tick costs with ten followers, nothing being
+// read but one word.
+func BenchmarkTenFollowers(b *testing.B) {
+	a := New(Options{Run: &metric.Run{}, Self: Self{Off: true}})
+	a.Add(newFake("a"), SourceOptions{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	server := httptest.NewServer(a.StreamHandler())
+	var all sync.WaitGroup
+	begin := make(chan struct{}, 10)
+	for range 10 {
+		all.Go(func() {
+			r, err := server.Client().Get(server.URL + "/stream?interval=10ms")
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer r.Body.Close()
+			d := store.NewDecoder(r.Body)
+			for n := 0; ; n++ {
+				if _, err := d.Next(); err != nil {
+					return
+				}
+				if n == 0 {
+					begin <- struct{}{}
+				}
+			}
+		})
+	}
+	for range 10 {
+		<-begin
+	}
+	ticks, missed := a.Status().Ticks, a.Status().Missed
+	for b.Loop() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.ReportMetric(float64(a.Status().Missed-missed)/float64(a.Status().Ticks-ticks), "missed/tick")
+	cancel()
+	all.Wait()
+	server.Close()
+	if err := <-ended; err != nil {
+		b.Error(err)
+	}
 }
