@@ -46,8 +46,9 @@ inline_ u32 hist_index(u64 v, const u32 power)
  */
 inline_ void hist_add(u64 *buckets, u64 v)
 {
-	u32 i = hist_index(v, 3);
+	u64 i = hist_index(v, 3);
 
+	OPAQUE(i);
 	if (i < HIST_BUCKETS(3))
 		bank_add(&buckets[i], 1);
 }

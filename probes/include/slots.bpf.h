@@ -78,7 +78,8 @@ inline_ u32 slot_find(void *table, u64 id, u32 shift, u32 slots)
 	} \
 	inline_ void d##_hist_add(u64 *buckets, u64 v) \
 	{ \
-		u32 i = hist_index(v, 3); \
+		u64 i = hist_index(v, 3); \
+		OPAQUE(i); \
 		if (i < HIST_BUCKETS(3)) \
 			d##_add(&buckets[i], 1); \
 	} \

@@ -52,7 +52,7 @@ func TestWhoKeptWhomWaiting(t *testing.T) {
 		burnTogether(t, a, b, 400*time.Millisecond)
 		d := m.read().since(before)
 		for _, p := range []string{pair(a.Path, b.Path), pair(b.Path, a.Path)} {
-			d.within(t, p, 200*ms, 600*ms)
+			d.within(t, p, 100*ms, 800*ms)
 		}
 		// Each waited for the other, not for itself.
 		for _, c := range []*workload.Cgroup{a, b} {
