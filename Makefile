@@ -16,7 +16,7 @@ RACE_TESTS := ./internal/agent ./internal/host ./internal/store ./internal/bpf $
 	scrape sysfs)
 
 .DEFAULT_GOAL := build
-.PHONY: run test build generate bundle fmt lint check unit race test-kernels test-arm64 bench fuzz clean
+.PHONY: run test build build-nvml generate bundle fmt lint check unit race test-kernels test-arm64 bench fuzz clean
 
 run: ## install what is missing, build, and run the agent with its page
 	@scripts/prereqs.sh run
@@ -25,6 +25,9 @@ run: ## install what is missing, build, and run the agent with its page
 
 build: ## the static binary at bin/rezolus
 	GOARCH=$(GOARCH) go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BINARY) ./cmd/rezolus
+
+build-nvml: ## the same with NVIDIA's library, which it loads: not static, needs glibc
+	GOARCH=$(GOARCH) go build -tags nvml -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o $(BINARY)-nvml ./cmd/rezolus
 
 test: ## install what the tests need and run them all
 	@scripts/prereqs.sh test
@@ -38,11 +41,13 @@ check: ## formatting, vet, and that everything generated is what its source make
 	@test -z "$$(gofmt -l cmd internal probes test)" || { echo "run make fmt:"; gofmt -l cmd internal probes test; exit 1; }
 	go vet ./...
 	GOARCH=arm64 go vet ./...
+	go vet -tags nvml ./cmd/rezolus ./internal/source/gpu
 	scripts/generate.sh --check
 	scripts/bundle.sh --check
 
 unit: ## every test that runs on this kernel
 	go run ./test/gotest ./...
+	go run ./test/gotest -tags nvml ./internal/source/gpu
 
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 go run ./test/gotest -race -short $(RACE_TESTS)
