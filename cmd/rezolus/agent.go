@@ -179,6 +179,11 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	if err != nil {
 		return err
 	}
+	older := past{window: window}
+	for _, k := range h.rings.Keepers {
+		older.older = append(older.older, k)
+	}
+	a.SetBackfill(older)
 	start(keep)
 	start(func() error { return serveUntil(ctx, server, listener) })
 	fmt.Printf("rezolus %s: http://%s/\n", version, listener.Addr())

@@ -235,12 +235,14 @@ func (a *Agent) serveStream(w http.ResponseWriter, r *http.Request, f wish, s *s
 			}
 			begun = true
 			var b []byte
-			if b, err = s.encode(snapshot); err != nil {
+			if b, err = s.encodeAll(snapshot); err != nil {
 				a.log.Error("stream", "to", r.RemoteAddr, "error", err)
 				a.release(s)
 				return
 			}
-			err = out.send(b)
+			if err = out.send(b); err == nil {
+				s.rest(r.Context())
+			}
 		}
 	}
 	a.park(s) // the follower went away, or takes nothing

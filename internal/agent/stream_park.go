@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -20,7 +21,8 @@ type stream struct {
 	sub     *Subscription
 	encoder *store.Encoder
 	headed  bool   // the encoder made its header
-	buf     []byte // scratch
+	buf     []byte // scratch: a tick
+	batch   []byte // scratch: several
 	base    uint64 // what is added to the mailbox's numbers
 	sent    sent
 
@@ -38,6 +40,36 @@ func (s *stream) encode(snapshot *metric.Snapshot) ([]byte, error) {
 	s.buf, err = s.encoder.Append(s.buf[:0], snapshot)
 	s.sub.Release(snapshot)
 	return s.keep(seq), err
+}
+
+// encodeAll encodes a snapshot and those that wait behind it.
+func (s *stream) encodeAll(first *metric.Snapshot) ([]byte, error) {
+	b, err := s.encode(first)
+	if len(s.sub.C()) == 0 || err != nil {
+		return b, err
+	}
+	s.batch = append(s.batch[:0], b...)
+	for len(s.sub.C()) > 0 && len(s.batch) < halfBytes {
+		if b, err = s.encode(<-s.sub.C()); err != nil {
+			return nil, err
+		}
+		s.batch = append(s.batch, b...)
+	}
+	return s.batch, nil
+}
+
+// rest lets ticks that come fast gather, as Subscription.Each does.
+func (s *stream) rest(ctx context.Context) {
+	if s.sub.interval >= int64(calm) || len(s.sub.C()) > 0 {
+		return
+	}
+	t := time.NewTimer(calm)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.stop:
+	case <-ctx.Done():
+	}
 }
 
 // keep keeps what was encoded, without the header, which every connection has
