@@ -60,6 +60,7 @@ type Keeper struct {
 	o     Options
 	began time.Time
 	slept func() time.Duration
+	hangs time.Duration // the constant, but for tests
 
 	open   atomic.Pointer[ring.Ring]
 	state  atomic.Pointer[ring.Status] // as of a moment ago
@@ -95,7 +96,7 @@ func New(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{o: o, began: time.Now(), slept: o.Slept, trouble: errNotOpen}
+	k := &Keeper{o: o, began: time.Now(), hangs: hangs, slept: o.Slept, trouble: errNotOpen}
 	if k.slept == nil {
 		k.slept = func() time.Duration { return 0 }
 	}
@@ -138,10 +139,11 @@ func (k *Keeper) ring() (*ring.Ring, error) {
 	if r := k.open.Load(); r != nil {
 		return r, nil
 	}
-	if !k.tried.IsZero() && time.Since(k.tried) < again {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return nil, k.trouble
+	k.mu.Lock()
+	closed, trouble := k.closed, k.trouble
+	k.mu.Unlock()
+	if closed || !k.tried.IsZero() && time.Since(k.tried) < again {
+		return nil, trouble
 	}
 	k.tried = time.Now()
 	o := k.o.Ring
@@ -187,7 +189,7 @@ func (k *Keeper) mark(r *ring.Ring, now tick) error {
 		gap.Reason, gap.Ticks = "the disk did not keep up", now.seq-last.seq-1
 	}
 	var err error
-	if gap.Reason != "" {
+	if gap.Reason != "" && gap.Ticks > 0 {
 		gap.To = max(gap.From, gap.To)
 		err = r.Gap(gap)
 	}
@@ -268,7 +270,7 @@ func (k *Keeper) reachable() (*ring.Ring, error) {
 		defer k.mu.Unlock()
 		return nil, k.trouble
 	}
-	if d := k.hangsFor(); d >= hangs {
+	if d := k.hangsFor(); d >= k.hangs {
 		return nil, fmt.Errorf("the ring's disk has not answered for %v", d.Round(time.Second))
 	}
 	return r, nil
@@ -282,7 +284,7 @@ func (k *Keeper) hangsFor() time.Duration {
 	return 0
 }
 
-// Close closes the ring once nobody puts any more. It does not wait for a disk
+// Close closes the ring, when nobody puts any more. It does not wait for a disk
 // that hangs: what was put is there, as after a crash.
 func (k *Keeper) Close() error {
 	k.mu.Lock()
@@ -292,12 +294,16 @@ func (k *Keeper) Close() error {
 	if r == nil {
 		return nil
 	}
+	hung := fmt.Errorf("close the ring in %s: the disk does not answer", k.o.Ring.Dir)
+	if k.busy.Load() != 0 {
+		return hung // the last Put did not come back
+	}
 	done := make(chan error, 1)
 	go func() { done <- r.Close() }()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(2 * hangs):
-		return fmt.Errorf("close the ring in %s: the disk does not answer", k.o.Ring.Dir)
+	case <-time.After(2 * k.hangs):
+		return hung
 	}
 }

@@ -47,6 +47,7 @@ type Source struct {
 	mono    func() int64
 	started int64 // Unix nanoseconds
 	schema  *metric.Schema
+	status  Status // scratch
 	shown   []bool // keepers of the schema that are open
 }
 
@@ -76,10 +77,10 @@ func (s *Source) Read(f *metric.Frame) error {
 	f.Resize(s.schema.Words)
 	w := f.Values[:0]
 	for i, k := range s.keepers {
-		status := k.Status()
+		s.status = k.Status()
 		for j := range figures {
 			if !figures[j].open || s.shown[i] {
-				w = append(w, figures[j].of(&status))
+				w = append(w, figures[j].of(&s.status))
 			}
 		}
 	}

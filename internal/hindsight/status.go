@@ -46,7 +46,7 @@ func (k *Keeper) Status() Status {
 			trouble = r.Trouble
 		}
 	}
-	if d := k.hangsFor(); d >= hangs {
+	if d := k.hangsFor(); d >= k.hangs {
 		s.HangsFor = d.Seconds()
 	}
 	switch {
