@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +86,7 @@ func snapshot(t *testing.T, run *metric.Run, sources []source) *metric.Snapshot 
 func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
 	sources := all(t)
 	disk := workload.NewDisk(t, 8<<20)
+	disk.Write(1, 4096) // a disk has series from its first request on
 	run, ledger := &metric.Run{}, analyze.NewLedger(host.Mono)
 	first := snapshot(t, run, sources)
 	var work sync.WaitGroup
@@ -122,10 +124,19 @@ func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
 		}
 	}
 	for check, share := range residual {
-		if share > 0.001 && share*compared[check] > 5 {
+		if share > emulated(0.001, 0.01) && share*compared[check] > 5 {
 			t.Errorf("%s: off by %v of %v", check, share*compared[check], compared[check])
 		}
 	}
+}
+
+// emulated is another tolerance where a virtual machine without hardware
+// support takes milliseconds between the reads of two sources.
+func emulated(real, inside float64) float64 {
+	if os.Getenv("REZOLUS_VM") != "" {
+		return inside
+	}
+	return real
 }
 
 // talk sends n messages over TCP on loopback and reads them.
@@ -161,7 +172,7 @@ func TestTheBooksBalance(t *testing.T) {
 	d := m.read().since(before)
 	agree := func(what string, a, b uint64) {
 		t.Helper()
-		if slack := max(a, b)/50 + 100; max(a, b)-min(a, b) > slack {
+		if slack := uint64(float64(max(a, b))*emulated(0.02, 0.1)) + 100; max(a, b)-min(a, b) > slack {
 			t.Errorf("%s: %d and %d", what, a, b)
 		}
 	}
