@@ -129,7 +129,7 @@ func recording(ts *testscript.TestScript, neg bool, args []string) {
 	defer r.Close()
 	info := r.Info()
 	text, err := json.MarshalIndent(map[string]any{"ticks": info.Ticks, "missed": info.Missed, "closed": info.Closed,
-		"gaps": len(info.Gaps), "damage": len(info.Damage), "runs": len(info.Runs)}, "", " ")
+		"gaps": len(info.Gaps), "events": len(info.Events), "damage": len(info.Damage), "runs": len(info.Runs)}, "", " ")
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), text, 0o644))
 	if len(args) == 3 {
