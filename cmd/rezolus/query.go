@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,6 @@ import (
 
 	"rezolus/internal/config"
 	"rezolus/internal/query"
-	"rezolus/internal/store"
 	"rezolus/internal/vfs"
 )
 
@@ -58,11 +58,12 @@ func ask(ctx context.Context, w io.Writer, path, expr string, f queryFlags) erro
 	if !slices.Contains(query.Formats, f.format) {
 		return usage{fmt.Errorf("--format %q: want %s", f.format, strings.Join(query.Formats, ", "))}
 	}
-	recording, err := openRecording(path)
+	recording, err := openRecording(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer recording.Close()
+	recording.warn(os.Stderr)
 	first, last := recording.Bounds()
 	engine := query.New(query.Options{Lookback: lookback(recording.Info().Interval)})
 	result, err := f.evaluate(ctx, engine, recording, expr, time.Unix(0, first), time.Unix(0, last))
@@ -128,12 +129,3 @@ func parseTime(flag, text string, fallback, last time.Time) (time.Time, error) {
 // lookback spans the gap between two samples of the slowest source, a tick
 // that was lost included.
 func lookback(interval time.Duration) time.Duration { return max(time.Minute, 3*interval) }
-
-// openRecording opens a file with advice where it is none.
-func openRecording(path string) (*store.Recording, error) {
-	r, err := store.Open(osFS, path)
-	if errors.Is(err, store.ErrUnsupported) {
-		return nil, hint(err, "install a newer rezolus; this is %s", version)
-	}
-	return r, err
-}

@@ -43,7 +43,7 @@ without one the defaults hold.`,
 		return hint(usage{err}, "%s --help", cmd.CommandPath())
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newRecord(), newQuery(), newView(), newDoctor(), newStatus(), newMetrics(), newHindsight(), newEvent(), &cobra.Command{
+	root.AddCommand(newRecord(), newQuery(), newView(), newDoctor(), newStatus(), newMetrics(), newRecording(), newReplay(), newHindsight(), newEvent(), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  exactly(0, "no arguments"),

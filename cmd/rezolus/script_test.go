@@ -51,6 +51,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"await": await, "get": get, "smalldisk": smallDisk, "sleep": sleep, "signal": signalChild, "cut": cut,
 			"recording": recording, "nobody": nobody, "storm": storm, "poll": poll,
+			"fabricate": fabricate, "flip": flip,
 		},
 	})
 }

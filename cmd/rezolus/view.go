@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -30,11 +31,12 @@ func newView() *cobra.Command {
 }
 
 func view(ctx context.Context, path, address string) error {
-	recording, err := openRecording(path)
+	recording, err := openRecording(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer recording.Close()
+	recording.warn(os.Stderr)
 	listener, err := listen(address)
 	if err != nil {
 		return err
