@@ -32,14 +32,21 @@ type rings struct {
 	log *slog.Logger
 }
 
+// remoteRing is what is different for the ring of an agent elsewhere.
+type remoteRing struct {
+	meta         map[string]string
+	absent, hole string // reasons of gaps
+	slept        func() time.Duration
+}
+
 // newRings makes the keepers a configuration asks for. It touches no disk.
-func newRings(c config.Hindsight, meta map[string]string, absent string, log *slog.Logger) *rings {
+func newRings(c config.Hindsight, log *slog.Logger, of remoteRing) *rings {
 	r := &rings{log: log}
 	r.Dumps = hindsight.NewDumps(vfs.OS, c.DumpsPath(), c.Keep, int64(c.KeepSize))
 	add := func(name, dir string, interval, duration config.Duration, size config.Size) {
-		r.Keepers = append(r.Keepers, hindsight.New(hindsight.Options{Name: name, Log: log, Reserve: c.Reserve.Bytes, Slept: slept,
+		r.Keepers = append(r.Keepers, hindsight.New(hindsight.Options{Name: name, Log: log, Reserve: c.Reserve.Bytes, Slept: of.slept, Hole: of.hole,
 			Ring: ring.Options{Dir: dir, Interval: time.Duration(interval), Age: time.Duration(duration), Bytes: int64(size),
-				Meta: meta, Absent: absent}}))
+				Meta: of.meta, Absent: of.absent}}))
 	}
 	if !c.Enabled {
 		return r
@@ -63,7 +70,7 @@ func slept() time.Duration {
 
 // openHindsight makes the agent's rings and the source of their metrics.
 func (h *house) openHindsight() {
-	h.rings = newRings(h.config.Hindsight, nil, "", h.log)
+	h.rings = newRings(h.config.Hindsight, h.log, remoteRing{slept: slept})
 	on := h.config.Enabled(hindsight.Sampler)
 	if on && len(h.rings.Keepers) > 0 {
 		h.sources = append(h.sources, reading{hindsight.NewSource(host.Mono, host.Wall(), h.rings.Keepers...),
@@ -95,16 +102,24 @@ func (r *rings) follow(a *agent.Agent) (wait func(), err error) {
 			}
 		})
 	}
-	return func() { within(5*time.Second, putting.Wait) }, nil
+	return func() { within(context.Background(), 5*time.Second, putting.Wait) }, nil
 }
 
-// within waits for f, but no longer than that.
-func within(d time.Duration, f func()) {
+// within waits for f, but no longer than that once the context ended; one that
+// cannot end is over.
+func within(ctx context.Context, d time.Duration, f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		f()
 	}()
+	if ctx.Done() != nil {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
+	}
 	select {
 	case <-done:
 	case <-time.After(d):

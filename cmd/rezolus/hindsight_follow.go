@@ -4,21 +4,17 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"rezolus/internal/config"
+	agentstream "rezolus/internal/follow"
 	"rezolus/internal/hindsight"
 	"rezolus/internal/metric"
 	"rezolus/internal/query"
@@ -34,13 +30,8 @@ type remote struct {
 	rings  *rings
 	keeper *hindsight.Keeper
 	run    atomic.Pointer[metric.Run] // of the last tick; nil: none yet
-	last   tickTime
-	seq    uint64
-	trying atomic.Pointer[string] // why it is not followed; nil: it is
+	away   atomic.Pointer[string]     // why it is not followed; nil: it is
 }
-
-// tickTime is when a tick was.
-type tickTime struct{ wall, mono int64 }
 
 // runRemote is `rezolus hindsight CONFIG`.
 func runRemote(ctx context.Context, path string) error {
@@ -48,9 +39,11 @@ func runRemote(ctx context.Context, path string) error {
 	if err != nil {
 		return usage{err}
 	}
-	level, _ := c.Log.SlogLevel() // is checked
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	r := &remote{config: c, log: log, rings: newRings(c.Ring(), map[string]string{"source": c.General.Source}, "hindsight did not run", log)}
+	source, _ := url.Parse(c.General.Source) // is checked
+	level, _ := c.Log.SlogLevel()            // is checked, too
+	r := &remote{config: c, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))}
+	r.rings = newRings(c.Ring(), r.log, remoteRing{meta: map[string]string{"source": source.Redacted()},
+		absent: "hindsight did not run", hole: "the agent could not be followed"})
 	r.keeper = r.rings.Keepers[0]
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -61,7 +54,7 @@ func runRemote(ctx context.Context, path string) error {
 			return err
 		}
 		go func() {
-			served <- serveUntil(ctx, r.server(), listener)
+			served <- serveUntil(ctx, r.server(source.Redacted()), listener)
 			stop()
 		}()
 		fmt.Printf("rezolus hindsight %s: http://%s/\n", version, listener.Addr())
@@ -69,24 +62,27 @@ func runRemote(ctx context.Context, path string) error {
 		served <- nil
 	}
 	r.rings.onHangup(ctx)
-	r.follow(ctx)
+	within(ctx, 5*time.Second, func() { r.follow(ctx, source) })
 	stop()
 	return errors.Join(r.rings.close(), <-served)
 }
 
-// follow follows until the context ends.
-func (r *remote) follow(ctx context.Context) {
+// follow follows until the context ends. What the agent's ring has since the
+// last tick of ours is asked for first.
+func (r *remote) follow(ctx context.Context, source *url.URL) {
+	after := r.keeper.Open()
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := r.stream(ctx)
-		if ctx.Err() != nil {
-			return
+		s, err := agentstream.Open(ctx, agentstream.Options{URL: source, Interval: time.Duration(r.config.General.Interval), After: after,
+			Compress: true, State: r.follows})
+		if err == nil {
+			r.follows(nil)
+			err = r.take(&feed{stream: s})
+			s.Close()
 		}
-		if r.trying.Load() == nil || time.Since(began) > time.Minute {
-			r.log.Warn("the agent cannot be followed; it is tried again", "agent", r.config.General.Source, "error", err)
+		after = r.keeper.Open()
+		if ctx.Err() == nil {
+			r.follows(err)
 		}
-		reason := err.Error()
-		r.trying.Store(&reason)
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -94,84 +90,58 @@ func (r *remote) follow(ctx context.Context) {
 	}
 }
 
-// silence is how long an agent may send nothing: it hangs, or the way to it
-// does.
-func (r *remote) silence() time.Duration {
-	return max(10*time.Second, 3*time.Duration(r.config.General.Interval))
-}
-
-// stream follows one stream to its end.
-func (r *remote) stream(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watchdog := time.AfterFunc(r.silence(), func() { cancel(fmt.Errorf("it has sent nothing for %v", r.silence())) })
-	defer watchdog.Stop()
-	body, err := r.connect(ctx)
+// follows takes in that the agent is followed (nil) or not, and says it once.
+func (r *remote) follows(err error) {
+	source := r.config.General.Source
 	if err == nil {
-		defer body.Close()
-		err = r.take(store.NewDecoder(body), func() { watchdog.Reset(r.silence()) })
+		if r.away.Swap(nil) != nil {
+			r.log.Info("the agent is followed again", "agent", source)
+		}
+		return
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
+	reason := err.Error()
+	if r.away.Swap(&reason) == nil {
+		r.log.Warn("the agent cannot be followed; it is tried again", "agent", source, "error", err)
 	}
-	return err
 }
 
-// connect opens the stream, with what is missing since the last tick first.
-func (r *remote) connect(ctx context.Context) (io.ReadCloser, error) {
-	values := url.Values{"interval": {time.Duration(r.config.General.Interval).String()}}
-	if run := r.run.Load(); run != nil {
-		values.Set("run", hex.EncodeToString(run.ID[:]))
-		values.Set("since", strconv.FormatUint(r.seq, 10))
-		values.Set("after", strconv.FormatInt(r.last.wall, 10))
+// feed is a stream as a decoder reads it: one across all connections.
+type feed struct {
+	stream *agentstream.Stream
+	rest   []byte
+	headed bool
+	gap    *store.Gap // before the tick that is being read
+}
+
+func (f *feed) Read(b []byte) (int, error) {
+	if !f.headed {
+		f.headed, f.rest = true, store.Header()
 	}
-	u, err := endpoint(r.config.General.Source, "stream", values)
-	if err != nil {
-		return nil, err
+	if len(f.rest) == 0 {
+		t, err := f.stream.Next()
+		if err != nil {
+			return 0, err
+		}
+		f.rest, f.gap = t.Raw, t.Gap
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
-	if err != nil {
-		return nil, err
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DisableCompression: true,
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext}}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-		response.Body.Close()
-		return nil, fmt.Errorf("it answers %s: %s", response.Status, strings.TrimSpace(string(text)))
-	}
-	return response.Body, nil
+	n := copy(b, f.rest)
+	f.rest = f.rest[n:]
+	return n, nil
 }
 
 // take keeps what a stream brings.
-func (r *remote) take(d *store.Decoder, heard func()) error {
-	first := true
+func (r *remote) take(f *feed) error {
+	d := store.NewDecoder(f)
 	for {
 		s, err := d.Next()
-		if err == io.EOF {
-			return errors.New("it ended")
-		}
 		if err != nil {
 			return err
 		}
-		heard()
-		if run := r.run.Load(); run != nil && run.ID == s.Run.ID && s.Mono <= r.last.mono {
-			continue // it has that one
-		}
-		if first {
-			first = false
-			if before := r.trying.Swap(nil); before != nil {
-				r.log.Info("the agent is followed again", "agent", r.config.General.Source)
-				r.keeper.Break("the agent could not be followed")
-			}
+		if f.gap != nil {
+			r.keeper.Break(f.gap.Reason)
 		}
 		r.keeper.Put(s)
 		r.run.Store(s.Run)
-		r.last, r.seq = tickTime{s.Wall, s.Mono}, s.Seq
 		for _, e := range d.Events() {
 			if err := r.rings.Event(e); err != nil {
 				r.log.Warn("an event was not kept", "event", e.Text, "error", err)
@@ -190,16 +160,16 @@ type remoteStatus struct {
 	Hindsight []hindsight.Status `json:"hindsight"`
 }
 
-func (r *remote) status(w http.ResponseWriter, _ *http.Request) {
-	s := remoteStatus{Version: version, Source: r.config.General.Source, Following: r.run.Load() != nil, Hindsight: r.rings.Status()}
-	if why := r.trying.Load(); why != nil {
+func (r *remote) status(source string) remoteStatus {
+	s := remoteStatus{Version: version, Source: source, Following: r.run.Load() != nil, Hindsight: r.rings.Status()}
+	if why := r.away.Load(); why != nil {
 		s.Following, s.Reason = false, *why
 	}
-	writeJSON(w, s)
+	return s
 }
 
 // server serves the ring as an agent serves its own.
-func (r *remote) server() *http.Server {
+func (r *remote) server(source string) *http.Server {
 	interval := time.Duration(r.config.General.Interval)
 	reader := r.rings.reader(nil)
 	return newServer(web.New(web.Options{
@@ -212,7 +182,7 @@ func (r *remote) server() *http.Server {
 			return p
 		},
 		API:    query.API(query.New(query.Options{Lookback: lookback(interval)}), reader, buildInfo()),
-		Status: http.HandlerFunc(r.status),
+		Status: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, r.status(source)) }),
 		Others: r.rings.Handlers(),
 		Listen: r.config.General.Listen,
 	}))

@@ -36,6 +36,9 @@ type Options struct {
 	Client   *http.Client      // NewClient makes one; nil: a plain one
 	Header   http.Header       // of every request; for tokens
 	Compress bool              // ask for zstd: for networks, not for loopback
+	// After is the time of the last tick that is there already, from an
+	// earlier life of the follower, in Unix nanoseconds; 0: there is none.
+	After int64
 	// Idle is how long nothing may come before the connection is given up;
 	// 0: ten seconds, or three intervals if that is more.
 	Idle time.Duration
@@ -144,6 +147,9 @@ func (s *Stream) address(more url.Values) string {
 		v.Set("run", hex.EncodeToString(s.run.ID[:]))
 		v.Set("since", strconv.FormatUint(s.last.Seq, 10))
 		v.Set("after", strconv.FormatInt(s.last.Wall, 10))
+	} else if s.o.After != 0 {
+		v.Set("run", strings.Repeat("0", 32)) // of no agent
+		v.Set("after", strconv.FormatInt(s.o.After, 10))
 	}
 	for key, values := range more {
 		v[key] = values

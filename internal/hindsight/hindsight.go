@@ -33,6 +33,9 @@ type Options struct {
 	// size, in bytes; 0: the ring's own. nil: the same.
 	Reserve func(total int64) int64
 	Log     *slog.Logger // nil: silent
+	// Hole is the reason of ticks that are missing in their numbers. Empty:
+	// "the disk did not keep up".
+	Hole string
 	// Slept is how long the machine has been suspended since it booted
 	// (CLOCK_BOOTTIME less CLOCK_MONOTONIC). nil: it is not asked.
 	Slept func() time.Duration
@@ -93,6 +96,9 @@ func New(o Options) *Keeper {
 	if o.FS == nil {
 		o.FS = vfs.OS
 	}
+	if o.Hole == "" {
+		o.Hole = "the disk did not keep up"
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -129,6 +135,16 @@ func (k *Keeper) Put(s *metric.Snapshot) {
 	}
 	k.last, k.reason = now, ""
 	k.fares(err)
+}
+
+// Open opens the ring before the first tick, and returns the time of the newest
+// one that it has; 0: none.
+func (k *Keeper) Open() int64 {
+	_, err := k.ring()
+	if err != nil {
+		k.fares(err)
+	}
+	return k.newest()
 }
 
 // Break says that the next tick does not follow the last one, and why.
@@ -186,7 +202,7 @@ func (k *Keeper) mark(r *ring.Ring, now tick) error {
 	case slept >= time.Duration(now.interval):
 		gap.Reason, gap.Ticks = "the machine was suspended", missing(gap, now.interval)
 	case same && now.seq > last.seq+1:
-		gap.Reason, gap.Ticks = "the disk did not keep up", now.seq-last.seq-1
+		gap.Reason, gap.Ticks = k.o.Hole, now.seq-last.seq-1
 	}
 	var err error
 	if gap.Reason != "" && gap.Ticks > 0 {
