@@ -57,6 +57,7 @@ type StatusError struct {
 	Text  string // the answer's status line, and what it says
 }
 
+// Error implements error.
 func (e *StatusError) Error() string { return fmt.Sprintf("%s answers %s", e.Where, e.Text) }
 
 // NewClient makes a client for streams, which have no end: only getting one
