@@ -132,7 +132,7 @@ func (q querier) LabelValues(_ context.Context, name string, _ *storage.LabelHin
 	values, err := q.collect(ms, func(s *metric.Series, add func(string)) {
 		if name == nameLabel {
 			add(s.Desc.Name)
-		} else if v, ok := s.Label(name); ok {
+		} else if v, ok := s.Label(name); ok && v != "" {
 			add(v)
 		}
 	})

@@ -225,7 +225,9 @@ func identity(e *metric.Series) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\x00%d %d %v", e.Desc.Name, e.Desc.Kind, e.Desc.Power, e.Desc.Float)
 	for i, k := range e.Desc.Keys {
-		fmt.Fprintf(&b, "\x00%q=%q", k, e.Values[i])
+		if e.Values[i] != "" { // the same as no such label
+			fmt.Fprintf(&b, "\x00%q=%q", k, e.Values[i])
+		}
 	}
 	return b.String()
 }
