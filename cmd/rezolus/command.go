@@ -67,10 +67,13 @@ func (c *child) end() {
 	select {
 	case <-c.ended:
 	case <-time.After(5 * time.Second):
-		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
+		c.kill()
 		<-c.ended
 	}
 }
+
+// kill makes the command end now.
+func (c *child) kill() { _ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
 
 // status waits for the command and is its exit status as a shell has it.
 func (c *child) status() int {

@@ -6,226 +6,295 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
-
-	"rezolus/internal/store"
+	"rezolus/internal/follow"
+	"rezolus/internal/gather"
+	"rezolus/internal/host"
+	"rezolus/internal/metric"
 )
 
-// follower is an open stream of an agent.
-type follower struct {
-	body    io.ReadCloser
-	records *store.Records
-}
-
-func (f *follower) Close() error { return f.body.Close() }
-
-// follow opens the stream.
-func follow(ctx context.Context, address string, interval time.Duration, meta map[string]string) (*follower, error) {
-	values := url.Values{"interval": {interval.String()}}
-	for k, v := range meta {
-		values.Add("meta", k+"="+v)
-	}
-	u, err := endpoint(address, "stream", values)
-	if err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
-	if err != nil {
-		return nil, err
-	}
-	// The stream has no end; only getting it may not take for ever.
-	client := http.Client{Transport: &http.Transport{ResponseHeaderTimeout: 10 * time.Second,
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext}}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, unreachable(address, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-		response.Body.Close()
-		err := fmt.Errorf("%s answers %s: %s", u, response.Status, strings.TrimSpace(string(text)))
-		if response.StatusCode == http.StatusBadRequest {
-			return nil, usage{err}
-		}
-		return nil, err
-	}
-	return &follower{response.Body, store.NewRecords(response.Body)}, nil
-}
-
-// recorder appends a stream to a file.
+// recorder is one `rezolus record`: a tape, or one for each endpoint.
 type recorder struct {
-	url      string
-	interval time.Duration
-	meta     map[string]string
-	writer   *store.Writer
-	follower *follower
+	flags    *recordFlags
 	began    time.Time
-	ticks    int
-	lastTick time.Time
-	troubled error // the last trouble with the file, which may pass
+	progress *progress
+
+	mu    sync.Mutex // of what a second signal looks at
+	tapes []*tape
+	child *child
+	over  atomic.Bool // it ended, and not by a signal
+}
+
+func newRecorder(f *recordFlags) *recorder {
+	r := &recorder{flags: f, began: time.Now()}
+	r.progress = newProgress(r)
+	return r
+}
+
+// part is what fills a tape, until the context ends.
+type part func(ctx context.Context) error
+
+// prepare reaches what is to be recorded and makes the files. What is wrong
+// with either is said before there is anything to lose.
+func (r *recorder) prepare(ctx context.Context) ([]part, error) {
+	f := r.flags
+	switch {
+	case f.local != "":
+		p, err := r.local(ctx)
+		return []part{p}, err
+	case f.separate && len(f.places) > 1:
+		var all []part
+		for _, p := range f.places {
+			part, err := r.one(ctx, p, separatePath(f.output, p))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, part)
+		}
+		return all, nil
+	case len(f.places) == 1:
+		p, err := r.one(ctx, f.places[0], f.output)
+		return []part{p}, err
+	}
+	t, err := r.tape(f.output, f.meta)
+	if err != nil {
+		return nil, err
+	}
+	p, err := r.many(t, f.places)
+	return []part{p}, err
+}
+
+// separatePath is the name of a file for one endpoint of several.
+func separatePath(output string, p *place) string {
+	source := p.source
+	if source == "" {
+		source = p.name
+	}
+	source = strings.Map(func(c rune) rune {
+		if strings.ContainsRune(`/\:`, c) {
+			return '-'
+		}
+		return c
+	}, source)
+	ext := filepath.Ext(output)
+	return strings.TrimSuffix(output, ext) + "_" + source + ext
+}
+
+func (r *recorder) tape(path string, meta map[string]string) (*tape, error) {
+	t, err := createTape(r.flags, path, meta, r.progress.say)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tapes = append(r.tapes, t)
+	return t, nil
+}
+
+// one records a single endpoint: an agent as its bytes come.
+func (r *recorder) one(ctx context.Context, p *place, path string) (part, error) {
+	f := r.flags
+	if p.protocol != speaksPrometheus {
+		s, err := follow.Open(ctx, r.watched(p, f.options(p)))
+		if err == nil {
+			t, err := r.tape(path, f.metaOf(p))
+			if err != nil {
+				s.Close()
+				return nil, err
+			}
+			return func(ctx context.Context) error { return r.follow(ctx, s, t) }, nil
+		}
+		if !errors.Is(err, follow.ErrNoAgent) || p.protocol == speaksRezolus {
+			return nil, cannotFollow(p, err)
+		}
+		alone := *p
+		alone.protocol, p = speaksPrometheus, &alone
+	}
+	t, err := r.tape(path, f.metaOf(p))
+	if err != nil {
+		return nil, err
+	}
+	return r.many(t, []*place{p})
+}
+
+// watched has the state of a stream said.
+func (r *recorder) watched(p *place, o follow.Options) follow.Options {
+	o.State = func(err error) {
+		if err != nil {
+			r.progress.note("%s: %v; it is waited for", p.name, err)
+		} else {
+			r.progress.note("%s: followed again", p.name)
+		}
+	}
+	return o
+}
+
+// follow copies an agent's ticks.
+func (r *recorder) follow(ctx context.Context, s *follow.Stream, t *tape) error {
+	defer s.Close()
+	for {
+		tick, err := s.Next()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if t.putRaw(tick) != nil {
+			// The disk may have room again; the agent's next stream begins
+			// with all a reader needs.
+			s.Restart()
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		r.progress.tick()
+	}
+}
+
+// many gathers endpoints into a tape.
+func (r *recorder) many(t *tape, places []*place) (part, error) {
+	o := gather.Options{Interval: r.flags.every, Run: host.NewRun(version), Gap: t.gap, Event: t.event,
+		Put: func(s *metric.Snapshot) error {
+			err := t.put(s)
+			r.progress.tick()
+			return err
+		}}
+	for _, p := range places {
+		o.Endpoints = append(o.Endpoints, r.flags.endpoint(p))
+	}
+	g, err := gather.New(o)
+	if err != nil {
+		return nil, usage{err}
+	}
+	return func(ctx context.Context) error {
+		err := g.Run(ctx)
+		t.missed.Add(g.Missed())
+		return err
+	}, nil
 }
 
 // run records until the context ends or the command does.
-func (r *recorder) run(ctx context.Context, command []string) error {
+func (r *recorder) run(ctx context.Context, parts []part) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	if len(command) == 0 {
-		return r.loop(ctx)
+	defer r.progress.clear()
+	if len(r.flags.command) > 0 {
+		child, err := startCommand(r.flags.command)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.child = child
+		r.mu.Unlock()
+		go func() {
+			child.wait()
+			stop(errCommandEnded)
+		}()
 	}
-	child, err := startCommand(command)
-	if err != nil {
-		return err
+	var all sync.WaitGroup
+	errs := make([]error, len(parts))
+	for i, p := range parts {
+		all.Go(func() {
+			if errs[i] = p(ctx); errs[i] != nil {
+				stop(errs[i])
+			}
+		})
 	}
-	go func() {
-		child.wait()
-		stop(errCommandEnded)
-	}()
-	err = r.loop(ctx)
-	if cause := context.Cause(ctx); !errors.Is(cause, errCommandEnded) {
-		child.end()
+	all.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, errTimeUp) || errors.Is(cause, errCommandEnded) {
+		r.over.Store(true)
 	}
-	status := child.status()
-	if errors.Is(context.Cause(ctx), errTimeUp) {
+	return errors.Join(append(errs, r.endCommand(context.Cause(ctx)))...)
+}
+
+// endCommand is the exit status of the command, which is ended unless it did.
+func (r *recorder) endCommand(cause error) error {
+	if r.child == nil {
+		return nil
+	}
+	if !errors.Is(cause, errCommandEnded) {
+		r.child.end()
+	}
+	status := r.child.status()
+	if errors.Is(cause, errTimeUp) {
 		status = 124
 	}
-	if err == nil && status != 0 {
+	if status != 0 {
 		return exit(status)
 	}
-	return err
+	return nil
 }
 
 var errCommandEnded = errors.New("the command ended")
 
-// loop appends record after record. It returns nil when the context ends.
-func (r *recorder) loop(ctx context.Context) error {
-	progress := newProgress(r)
-	defer progress.clear()
-	for {
-		// Closing the body is what wakes a read that waits.
-		release := context.AfterFunc(ctx, func() { r.follower.Close() })
-		err := r.append(ctx, progress)
-		release()
-		r.follower.Close()
-		if ctx.Err() != nil {
-			return r.troubled
-		}
-		var full fileError
-		if errors.As(err, &full) {
-			// The disk may have room again; until then nothing is kept,
-			// and the agent's next stream begins with all a reader needs.
-			r.troubled = err
-			progress.say(err)
-		}
-		if !r.reconnect(ctx) {
-			return r.troubled
-		}
-	}
-}
-
-// fileError is trouble with the file, not with the agent.
-type fileError struct{ error }
-
-func (e fileError) Unwrap() error { return e.error }
-
-// append copies one stream to its end.
-func (r *recorder) append(ctx context.Context, progress *progress) error {
-	for {
-		record, err := r.follower.records.Next()
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := r.writer.PutRaw(record.Raw); err != nil {
-			return fileError{err}
-		}
-		r.troubled = nil
-		if record.Type == store.TypeTick {
-			r.ticks++
-			r.lastTick = time.Now()
-			progress.tick()
-		}
-	}
-}
-
-// reconnect waits for the agent and marks the gap. It returns false when the
-// context ended.
-func (r *recorder) reconnect(ctx context.Context) bool {
-	lost := r.lastTick
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(min(time.Second, max(100*time.Millisecond, r.interval))):
-		}
-		f, err := follow(ctx, r.url, r.interval, r.meta)
-		if err != nil {
+// finish closes the files and says what is in them. failed says that there is
+// an error already.
+func (r *recorder) finish(failed bool) error {
+	var errs []error
+	for _, t := range r.tapes {
+		if t.ticks.Load() == 0 {
+			errs = append(errs, t.troubled, t.discard())
+			if t.troubled == nil && !failed {
+				errs = append(errs, fmt.Errorf("%s: nothing was recorded", t.path))
+			}
 			continue
 		}
-		r.follower = f
-		gap := store.Gap{From: lost.Add(r.interval).UnixNano(), To: time.Now().UnixNano(), Reason: "the agent could not be followed"}
-		if r.troubled != nil {
-			gap.Reason = "the file could not be written"
+		errs = append(errs, t.finish())
+		fmt.Fprintln(os.Stderr, t.summary(time.Since(r.began)))
+	}
+	return errors.Join(errs...)
+}
+
+// discard removes the files, into which nothing was recorded.
+func (r *recorder) discard() error {
+	var errs []error
+	for _, t := range r.tapes {
+		errs = append(errs, t.discard())
+	}
+	return errors.Join(errs...)
+}
+
+// onSecondSignal ends the process at once when it is told to end twice, or
+// while it finishes. Every tick that came is in the file by then.
+func (r *recorder) onSecondSignal() (release func()) {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		first := true
+		for s := range signals {
+			if first && !r.over.Load() {
+				first = false
+				continue
+			}
+			r.abort(s.(syscall.Signal))
 		}
-		if err := r.writer.WriteGap(gap); err != nil {
-			r.troubled = fileError{err}
-		}
-		return true
-	}
-	return false
-}
-
-// summary says what was recorded, in one line.
-func (r *recorder) summary(path string) {
-	line := fmt.Sprintf("%s: %d ticks in %v, %d bytes", path, r.ticks, time.Since(r.began).Round(time.Millisecond), r.writer.Size())
-	if rec, err := store.Open(osFS, path); err == nil {
-		if missed := rec.Info().Missed; missed > 0 {
-			line += fmt.Sprintf(", %d missed", missed)
-		}
-		rec.Close()
-	}
-	fmt.Fprintln(os.Stderr, line)
-}
-
-// progress is the line that moves while recording, on a terminal.
-type progress struct {
-	r     *recorder
-	shown time.Time
-	quiet bool
-}
-
-func newProgress(r *recorder) *progress {
-	return &progress{r: r, quiet: !term.IsTerminal(int(os.Stderr.Fd()))}
-}
-
-func (p *progress) tick() {
-	if p.quiet || time.Since(p.shown) < 500*time.Millisecond {
-		return
-	}
-	p.shown = time.Now()
-	fmt.Fprintf(os.Stderr, "\r\x1b[K%v  %d ticks  %d kB", time.Since(p.r.began).Round(time.Second), p.r.ticks, p.r.writer.Size()/1000)
-}
-
-func (p *progress) clear() {
-	if !p.quiet && !p.shown.IsZero() {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
 	}
 }
 
-func (p *progress) say(err error) {
-	p.clear()
-	if errors.Is(err, syscall.ENOSPC) {
-		fmt.Fprintf(os.Stderr, "rezolus: warning: the disk is full: nothing is recorded until there is room\n")
-		return
+func (r *recorder) abort(s syscall.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.child != nil {
+		r.child.kill()
 	}
-	fmt.Fprintf(os.Stderr, "rezolus: warning: %v\n", err)
+	for _, t := range r.tapes {
+		t.leave()
+		fmt.Fprintf(os.Stderr, "rezolus: warning: ended at once; every tick is in %s\n", t.rows)
+	}
+	os.Exit(128 + int(s))
 }

@@ -12,8 +12,10 @@
 package scrape
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -38,6 +40,9 @@ type Endpoint struct {
 	Counters  []string
 	MaxSeries int // 10,000; more are dropped and counted
 	MaxBytes  int // of an answer, after decompression; 16 MiB
+	// TLS and Header are of every request over HTTP; nil: the defaults.
+	TLS    *tls.Config
+	Header http.Header
 }
 
 // The schemes of Endpoint.URL.

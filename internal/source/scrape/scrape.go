@@ -57,7 +57,7 @@ func newSource(e Endpoint, reserved func(string) bool, to *fate) (*Source, error
 	if u.Scheme == schemeMemcache {
 		s.fetch, s.parse = (&memcache{u.Host}).fetch, (&stats{s.table}).parse
 	} else {
-		w := newWeb(u)
+		w := newWeb(u, e)
 		s.fetch, s.idle = w.fetch, w.close
 		if text := newText(s.table); w.text {
 			s.parse, s.settle = text.parse, text.settle
