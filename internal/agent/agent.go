@@ -81,6 +81,10 @@ type stats struct {
 
 var errStopped = errors.New("the agent has stopped")
 
+// selfPace is how often the agent looks at itself: two system calls, which a
+// tick every millisecond would feel.
+const selfPace = 100 * time.Millisecond
+
 // New returns an agent without sources but its own.
 func New(o Options) *Agent {
 	a := &Agent{run: o.Run, log: o.Log, clock: o.Clock}
@@ -94,7 +98,7 @@ func New(o Options) *Agent {
 	a.offset = a.clock.Wall() - a.started
 	a.stats.durations = make([]atomic.Uint64, tickPower.Buckets())
 	if !o.Self.Off {
-		a.Add(newSelf(a, o.Self), SourceOptions{})
+		a.Add(newSelf(a, o.Self), SourceOptions{Every: selfPace})
 	}
 	return a
 }
