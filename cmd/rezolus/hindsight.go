@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -20,6 +21,7 @@ import (
 	"rezolus/internal/config"
 	"rezolus/internal/hindsight"
 	"rezolus/internal/host"
+	"rezolus/internal/metric"
 	"rezolus/internal/query"
 	"rezolus/internal/ring"
 	"rezolus/internal/store"
@@ -90,16 +92,16 @@ func (r *rings) follow(a *agent.Agent) (wait func(), err error) {
 	for _, k := range r.Keepers {
 		s := k.Status()
 		interval := time.Duration(s.Interval * float64(time.Second))
-		// Ten seconds of a disk that stalls, and no more than 64 ticks.
-		sub, err := a.Subscribe("hindsight "+s.Name, interval, int(min(64, max(8, 10*time.Second/interval))))
+		// Ten seconds of a disk that stalls, and no more than some 64 ticks.
+		sub, err := a.Subscribe("hindsight "+s.Name, interval, max(agent.Depth(interval), int(min(64, 10*time.Second/interval))))
 		if err != nil {
 			return nil, err
 		}
 		putting.Go(func() {
-			for s := range sub.C() {
+			_ = sub.Each(func(s *metric.Snapshot) error { // fails never
 				k.Put(s)
-				sub.Release(s)
-			}
+				return nil
+			})
 		})
 	}
 	return func() { within(context.Background(), 5*time.Second, putting.Wait) }, nil
@@ -183,4 +185,17 @@ func (r *rings) reader(w *store.Window) query.Reader {
 		return hindsight.NewReader(nil, r.Keepers[0])
 	}
 	return hindsight.NewReader(w, r.Keepers[0])
+}
+
+// hindsightLine is what people are told of a ring.
+func hindsightLine(s hindsight.Status) string {
+	seconds := func(n float64) time.Duration { return time.Duration(n * float64(time.Second)).Round(time.Second) }
+	line := fmt.Sprintf("ring %s: %v of %v, %d MiB in %s", s.Name, seconds(s.Retained), seconds(s.Lookback), s.Bytes>>20, s.Path)
+	if s.Lost > 0 {
+		line += fmt.Sprintf(", %d ticks lost", s.Lost)
+	}
+	if s.Reason != "" {
+		line += "; it is " + s.State + ": " + s.Reason
+	}
+	return line
 }

@@ -102,6 +102,9 @@ func (d statusDocument) print(w io.Writer) error {
 	if d.Budget != nil {
 		fmt.Fprintln(w, budgetLine(d.Budget))
 	}
+	for _, s := range d.Hindsight {
+		fmt.Fprintln(w, hindsightLine(s))
+	}
 	for _, s := range d.Samplers {
 		if s.State != bpf.Healthy && s.State != bpf.Disabled {
 			fmt.Fprintf(w, "%s is %s: %s\n", s.Name, s.State, s.Reason)

@@ -97,3 +97,18 @@ func TestFollowerRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestFollowerExample holds the file that is shipped to the defaults.
+func TestFollowerExample(t *testing.T) {
+	got, err := ReadFollower("../../config/hindsight.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := ParseFollower([]byte("[general]\nlisten = '127.0.0.1:4243'"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
