@@ -229,7 +229,10 @@ func (c *copying) stretch(l *located) error {
 	case l.segment == nil:
 		err = c.rows(l)
 	case l.first >= c.s.from && l.last <= c.s.to:
-		err = c.segment(l)
+		if err = c.segment(l); damaged(err) {
+			c.r.hurt(l.off, l.end-l.off, err)
+			err = c.part(l) // as much of it as can be read
+		}
 	default:
 		err = c.part(l)
 	}

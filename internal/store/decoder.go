@@ -212,7 +212,9 @@ func (d *Decoder) segment(rec Record) error {
 			rec, err := parseRecord(d.blocks[k.off:])
 			return rec, buf, err
 		}}
-	d.rows, err = g.rows(d.run)
+	if d.rows, err = g.rows(d.run); err == nil {
+		err = d.rows.bad // strictly: all or nothing
+	}
 	d.began = false
 	return err
 }

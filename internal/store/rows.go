@@ -24,6 +24,7 @@ type rowReader struct {
 	starts []uint32 // where the steps of each row begin
 	word   []uint32
 	by     []uint64
+	bad    error // why series are missing; told behind the last tick
 }
 
 // rowSource is a source of a rowReader.
@@ -32,14 +33,17 @@ type rowSource struct {
 	dict       *metric.Schema
 	base       int // of its first life's words in now
 	windows    [3][]uint64
-	frame, use int // the next
+	frame, use int     // the next
+	lives      []int32 // of the present use
 	schema     *metric.Schema
 	plain      bool // the schema is the dictionary
 	values     []uint64
+	scratch    []uint64
+	lost       []bool // lives whose columns cannot be read; nil: none
 }
 
-// rows reads all of the segment. What cannot be read makes it fail as a
-// whole: rows are exact or not at all.
+// rows reads all of the segment. A column that cannot be read is left out, as
+// if its series had not been there; what is left is exact.
 func (g *segmentAt) rows(run *metric.Run) (*rowReader, error) {
 	r, err := newSegmentReader(g)
 	if err != nil {
@@ -85,27 +89,22 @@ func (r *rowReader) load(in *segmentReader) error {
 		rows, word, by = append(rows, uint16(row)), append(word, uint32(w)), append(by, d)
 		r.starts[row+1]++
 	}
-	var values []uint64
 	for i := range r.sources {
 		s := &r.sources[i]
 		from, until := s.spans()
 		for j := range s.dict.Series {
-			e := &s.dict.Series[j]
-			b, err := in.column(s.column + j)
-			if err != nil {
-				return err
-			}
-			base, first, n := s.base+e.Off, from[j], until[j]-from[j]
-			if e.Desc.Kind == metric.Histogram {
-				err = readBuckets(b, e.Desc.Words(), n, func(index, i int, d uint64) { step(s.segmentSource.row(first+i), base+index, d) })
-			} else if values, err = readWord(b, n, values[:0]); err == nil {
-				before := uint64(0)
-				for i, v := range values {
-					if v != before {
-						step(s.segmentSource.row(first+i), base, v-before)
-						before = v
-					}
+			before := len(rows)
+			err := s.column(in, j, from[j], until[j]-from[j], step)
+			if damaged(err) {
+				for _, row := range rows[before:] {
+					r.starts[row+1]--
 				}
+				rows, word, by = rows[:before], word[:before], by[:before]
+				if r.bad = err; s.lost == nil {
+					s.lost = make([]bool, s.series)
+				}
+				s.lost[j] = true
+				continue
 			}
 			if err == nil && len(rows) > maxSteps {
 				err = fmt.Errorf("%w: more than %d steps in a segment", ErrCorrupt, maxSteps)
@@ -128,10 +127,36 @@ func (r *rowReader) load(in *segmentReader) error {
 	return nil
 }
 
-// next is the next tick, valid until the call after; nil at the end.
+// column gives the steps of a life's words, which has n frames from the
+// source's first on.
+func (s *rowSource) column(in *segmentReader, life, first, n int, step func(row, w int, d uint64)) error {
+	e := &s.dict.Series[life]
+	b, err := in.column(s.segmentSource.column + life)
+	if err != nil {
+		return err
+	}
+	base := s.base + e.Off
+	if e.Desc.Kind == metric.Histogram {
+		return readBuckets(b, e.Desc.Words(), n, func(index, i int, d uint64) { step(s.segmentSource.row(first+i), base+index, d) })
+	}
+	if s.scratch, err = readWord(b, n, s.scratch[:0]); err != nil {
+		return err
+	}
+	before := uint64(0)
+	for i, v := range s.scratch {
+		if v != before {
+			step(s.segmentSource.row(first+i), base, v-before)
+			before = v
+		}
+	}
+	return nil
+}
+
+// next is the next tick, valid until the call after; nil at the end, with an
+// error if series are missing in all of them.
 func (r *rowReader) next() (*metric.Snapshot, error) {
 	if r.row >= len(r.ticks[tickWall]) {
-		return nil, nil
+		return nil, r.bad
 	}
 	for i := r.starts[r.row]; i < r.starts[r.row+1]; i++ {
 		r.now[r.word[i]] += r.by[i]
@@ -171,7 +196,7 @@ func (s *rowSource) next(now []uint64, end int64) (metric.Frame, error) {
 	f.Lost = s.windows[2][s.frame]
 	if !s.plain {
 		s.values = s.values[:0]
-		for _, l := range s.uses[s.use-1].lives {
+		for _, l := range s.lives {
 			e := &s.dict.Series[l]
 			s.values = append(s.values, now[s.base+e.Off:][:e.Desc.Words()]...)
 		}
@@ -183,7 +208,10 @@ func (s *rowSource) next(now []uint64, end int64) (metric.Frame, error) {
 
 // change makes the schema of a use.
 func (s *rowSource) change(lives []int32) error {
-	s.plain = len(lives) == s.series
+	if s.lost != nil {
+		lives = slices.DeleteFunc(slices.Clone(lives), func(l int32) bool { return s.lost[l] })
+	}
+	s.lives, s.plain = lives, len(lives) == s.series
 	for i, l := range lives {
 		s.plain = s.plain && int(l) == i
 	}
