@@ -85,10 +85,7 @@ func (c *checkup) run(ctx context.Context) error {
 	for _, d := range info.Damage {
 		c.Problems = append(c.Problems, problem{d.Offset, d.Bytes, d.Err.Error()})
 	}
-	if len(c.Problems) > 0 {
-		return nil
-	}
-	if info.Ticks != c.Ticks {
+	if len(c.Problems) == 0 && info.Ticks != c.Ticks {
 		c.wrong("it says that it has %d ticks, and %d can be read", info.Ticks, c.Ticks)
 	}
 	if !c.Closed {
@@ -129,7 +126,11 @@ func (c *checkup) records() error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrTruncated):
-			if at < c.Bytes { // what was appended since belongs to the next check
+			switch {
+			case at >= c.Bytes: // what was appended since belongs to the next check
+			case len(c.Problems) > 0:
+				c.note("the first record that is damaged begins at byte %d", at)
+			default:
 				c.Problems = append(c.Problems, problem{at, c.Bytes - at, err.Error()})
 			}
 			return nil
