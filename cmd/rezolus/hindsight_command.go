@@ -85,6 +85,9 @@ func (f *dumpFlags) run(ctx context.Context, w io.Writer) error {
 		_, err = io.Copy(w, body)
 		return err
 	}
+	if ext := filepath.Ext(f.output); ext != ".rzr" {
+		return hint(usage{fmt.Errorf("%s: a dump is a .rzr", f.output)}, "rezolus recording convert makes other formats of it")
+	}
 	if _, err := os.Stat(f.output); err == nil && !f.force {
 		return hint(fmt.Errorf("%s is there already", f.output), "name another file with -o, or replace it with --force")
 	}
