@@ -67,6 +67,39 @@ export const panels: Panel[] = [
     kind: "bars", unit: "cpus", query: "topk(10, rate(cgroup_scheduler_runqueue_wait[$w]) / 1e9)", legend: "name",
   },
   {
+    id: "interference", title: "Who keeps whom waiting", about: "Time tasks of one cgroup waited for a CPU that the other had, now",
+    sampler: "scheduler_interference", kind: "bars", unit: "cpus", legend: "pair",
+    query: 'topk(10, label_join(rate(cgroup_scheduler_interference{victim!="other"}[$w]) / 1e9, "pair", " for ", "victim", "culprit"))',
+  },
+  {
+    id: "disks", title: "Disk latency, p99", about: "1 % of the requests took the device longer", sampler: "blockio_latency", kind: "lines", unit: "ns",
+    query: 'label_join(histogram_quantile(0.99, rate(blockio_latency[$w])), "disk", " ", "device", "op")', legend: "disk",
+  },
+  {
+    id: "disk-bytes", title: "Disk traffic", about: "Bytes a second, by disk and operation", sampler: "blockio_requests", kind: "lines", unit: "bytes",
+    query: 'label_join(rate(blockio_bytes[$w]) > 0, "disk", " ", "device", "op")', legend: "disk",
+  },
+  {
+    id: "network", title: "Network traffic", about: "Bytes of the wire a second, by interface", sampler: "network_traffic", kind: "lines", unit: "bytes",
+    query: 'label_join(rate(network_bytes[$w]) > 0, "way", " ", "interface", "direction")', legend: "way",
+  },
+  {
+    id: "srtt", title: "TCP round trip, quantiles", about: "The kernel's smoothed estimate, at each segment received", sampler: "tcp_receive",
+    kind: "quantiles", unit: "ns", query: "rate(tcp_srtt[$w])",
+  },
+  {
+    id: "softirq", title: "Software interrupts", about: "CPU time by kind; 100 % is one CPU", sampler: "cpu_softirq", kind: "lines", unit: "cpus",
+    query: "sum by (kind) (rate(softirq_time[$w])) / 1e9 > 0", legend: "kind",
+  },
+  {
+    id: "memory", title: "Memory", about: "What there is, what can be had, and what waits to be written", sampler: "memory_meminfo", kind: "lines",
+    unit: "bytes", query: '{__name__=~"memory_(total|available|free|cached|dirty)"}', legend: "__name__",
+  },
+  {
+    id: "pressure", title: "Pressure", about: "Share of the time that some tasks waited for a resource", sampler: "pressure", kind: "lines", unit: "cpus",
+    query: 'sum by (resource) (rate(pressure_stalled{kind="some"}[$w])) / 1e9', legend: "resource",
+  },
+  {
     id: "agent", title: "This agent", about: "CPU time that rezolus takes itself; 100 % is one CPU", sampler: "rezolus_rusage", kind: "stack",
     unit: "cpus", query: "rate(rezolus_cpu_usage[$w]) / 1e9", legend: "state", order: ["user", "system"],
   },
