@@ -159,7 +159,10 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 			stop() // one part ends, all end
 		})
 	}
-	server := h.server(a, window)
+	server, err := secure(h.server(a, window), h.config.General.WebConfig)
+	if err != nil {
+		return err
+	}
 	// The agent closes what the budget changes, and so ends after it.
 	budgeted, release := context.WithCancel(context.WithoutCancel(ctx))
 	start(func() error {
@@ -186,7 +189,7 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	a.SetBackfill(older)
 	start(keep)
 	start(func() error { return serveUntil(ctx, server, listener) })
-	fmt.Printf("rezolus %s: http://%s/\n", version, listener.Addr())
+	fmt.Printf("rezolus %s: %s://%s/\n", version, server.scheme(), listener.Addr())
 	parts.Wait()
 	close(failed)
 	return <-failed
@@ -232,8 +235,15 @@ func newServer(handler http.Handler) *http.Server {
 		MaxHeaderBytes: 64 << 10}
 }
 
+// servable is a server, with TLS or without.
+type servable interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
+}
+
 // serveUntil serves until the context ends, and then gives requests a moment.
-func serveUntil(ctx context.Context, server *http.Server, listener net.Listener) error {
+func serveUntil(ctx context.Context, server servable, listener net.Listener) error {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {

@@ -44,6 +44,8 @@ type General struct {
 	TTL      Duration `toml:"ttl"`      // how old a scrape's values may be
 	Interval Duration `toml:"interval"` // from one tick of the live window to the next
 	BTFPath  string   `toml:"btf_path"` // BTF of this kernel, where it has none of its own
+	// WebConfig is a file of exporter-toolkit's form, with TLS and passwords.
+	WebConfig string `toml:"web_config"`
 }
 
 // Log is what is said on standard error.

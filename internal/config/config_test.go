@@ -33,6 +33,7 @@ listen = "127.0.0.1:0"
 ttl = "1s 500ms"
 interval = "100ms"
 btf_path = "/dev/null"
+web_config = "/etc/web.yml"
 [log]
 level = "warn"
 [window]
@@ -62,7 +63,7 @@ counters = ["a"]
 		t.Fatal(err)
 	}
 	on, off := true, false
-	want := &Config{General{"127.0.0.1:0", Duration(1500 * time.Millisecond), Duration(100 * time.Millisecond), "/dev/null"},
+	want := &Config{General{"127.0.0.1:0", Duration(1500 * time.Millisecond), Duration(100 * time.Millisecond), "/dev/null", "/etc/web.yml"},
 		Log{"warn"}, Window{64 << 20}, DefaultBudget(), DefaultHindsight(), Cgroups{7}, Probes{"/somewhere"},
 		External{"/run/x.sock", "wheel", Duration(10 * time.Second)},
 		[]Scrape{{"http://localhost:9100/metrics", "node", "n_", Duration(15 * time.Second), Duration(2 * time.Second), []string{"a"}}},
