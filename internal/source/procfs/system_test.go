@@ -121,7 +121,9 @@ func TestForksAndSwitchesAreCounted(t *testing.T) {
 
 func TestFilesAreCounted(t *testing.T) {
 	r := sampled(t, machine)
-	const files = 811
+	// Many more than the kernel holds back in each CPU's part of the count:
+	// 32 (lib/percpu_counter.c, percpu_counter_batch).
+	const files = 2003
 	var open []*os.File
 	gauged(t, r, "file_handles allocated", files, func() {
 		for range files {
