@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +38,9 @@ docs/recordings.md explains it at length.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// What is read passes by; the little that stays is worth little garbage.
+		PersistentPreRun: func(*cobra.Command, []string) { debug.SetGCPercent(30) },
+		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newRecordingInfo(), newRecordingCut(), newRecordingMerge(), newRecordingConvert(),
 		newRecordingCheck(), newRecordingRepair(), newRecordingEvents(), newRecordingAnnotate())

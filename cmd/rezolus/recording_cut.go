@@ -71,12 +71,17 @@ func cutRecording(cmd *cobra.Command, path string, t *target, s *selection) erro
 }
 
 // copyPart makes a recording of a part of another.
-func copyPart(ctx context.Context, in *opened, out string, from, to int64, want func(*metric.Series) bool) (store.Copied, error) {
+func copyPart(ctx context.Context, in *opened, out string, from, to int64, want func(*metric.Series) bool) (made store.Copied, err error) {
 	if want != nil {
 		r := &rewriting{in: in, from: from, to: to, project: newProjector(want)}
-		return r.run(ctx, out)
+		made, err = r.run(ctx, out)
+	} else {
+		made, err = store.Copy(ctx, osFS, out, store.CopyOptions{From: from, To: to}, in.Recording)
 	}
-	return store.Copy(ctx, osFS, out, store.CopyOptions{From: from, To: to}, in.Recording)
+	if err == nil && made.Ticks == 0 {
+		err = fmt.Errorf("%s has no tick then", in.path)
+	}
+	return made, err
 }
 
 // projector leaves some series of each tick.
