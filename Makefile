@@ -16,7 +16,7 @@ RACE_TESTS := ./internal/agent ./internal/host ./internal/store ./internal/bpf $
 	scrape sysfs)
 
 .DEFAULT_GOAL := build
-.PHONY: run test build build-nvml generate bundle fmt lint check unit race test-kernels test-arm64 bench fuzz clean
+.PHONY: run test build build-nvml generate bundle fmt lint check unit race test-kernels test-arm64 bench bench-recorder fuzz clean
 
 run: ## install what is missing, build, and run the agent with its page
 	@scripts/prereqs.sh run
@@ -77,6 +77,10 @@ lint: check ## what check does, and the page's types
 bench: build ## what the probes cost the host, and what the agent costs itself
 	$(AS_ROOT) go run ./test/bench
 	go test -run '^$$' -bench . -benchtime 200ms ./internal/... 
+
+SECONDS ?= 60
+bench-recorder: build ## what recording costs: CPU, memory, lost ticks and bytes, at 1 s, 10 ms and 1 ms
+	$(AS_ROOT) go run ./test/benchrec -seconds $(SECONDS)
 
 FUZZTIME ?= 10s
 fuzz: ## every fuzz target for FUZZTIME

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -189,6 +190,7 @@ func record(ctx context.Context, f *recordFlags) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeUp)
 		defer cancel()
 	}
+	debug.SetGCPercent(collect)
 	r := newRecorder(f)
 	defer r.onSecondSignal()()
 	parts, err := r.prepare(ctx)

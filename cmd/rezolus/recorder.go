@@ -103,15 +103,21 @@ func (r *recorder) tape(path string, meta map[string]string) (*tape, error) {
 func (r *recorder) one(ctx context.Context, p *place, path string) (part, error) {
 	f := r.flags
 	if p.protocol != speaksPrometheus {
-		s, err := follow.Open(ctx, r.watched(p, f.options(p)))
+		// The stream outlives the recording by the ticks under way.
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		release := context.AfterFunc(ctx, cancel)
+		s, err := follow.Open(own, r.watched(p, f.options(p)))
 		if err == nil {
+			release()
 			t, err := r.tape(path, f.metaOf(p))
 			if err != nil {
 				s.Close()
+				cancel()
 				return nil, err
 			}
-			return func(ctx context.Context) error { return r.follow(ctx, s, t) }, nil
+			return func(ctx context.Context) error { return r.follow(ctx, s, t, cancel) }, nil
 		}
+		cancel()
 		if !errors.Is(err, follow.ErrNoAgent) || p.protocol == speaksRezolus {
 			return nil, cannotFollow(p, err)
 		}
@@ -137,16 +143,32 @@ func (r *recorder) watched(p *place, o follow.Options) follow.Options {
 	return o
 }
 
-// follow copies an agent's ticks.
-func (r *recorder) follow(ctx context.Context, s *follow.Stream, t *tape) error {
+// underWay is how long ticks up to the end are waited for.
+const underWay = 300 * time.Millisecond
+
+// follow copies an agent's ticks up to the moment when the context ends.
+func (r *recorder) follow(ctx context.Context, s *follow.Stream, t *tape, cancel func()) error {
 	defer s.Close()
+	defer cancel()
+	var end atomic.Int64
+	release := context.AfterFunc(ctx, func() {
+		end.Store(time.Now().UnixNano())
+		time.AfterFunc(min(underWay, 20*r.flags.every), cancel)
+		if r.flags.every >= underWay { // none is under way
+			cancel()
+		}
+	})
+	defer release()
 	for {
 		tick, err := s.Next()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && err != nil {
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+		if at := end.Load(); at != 0 && tick.Wall > at+int64(s.Clock()) {
+			return nil
 		}
 		if t.putRaw(tick) != nil {
 			// The disk may have room again; the agent's next stream begins

@@ -58,12 +58,22 @@ func (s *stream) encodeAll(first *metric.Snapshot) ([]byte, error) {
 	return s.batch, nil
 }
 
-// rest lets ticks that come fast gather, as Subscription.Each does.
+// pause is how long a stream lets ticks gather, as Subscription.Each does, but
+// for longer: whoever records does not look. Ten ticks take memory enough.
+func pause(interval time.Duration) time.Duration {
+	if interval >= 50*time.Millisecond {
+		return 0
+	}
+	return min(50*time.Millisecond, 10*interval)
+}
+
+// rest waits for more ticks, if they come fast and there is none.
 func (s *stream) rest(ctx context.Context) {
-	if s.sub.interval >= int64(calm) || len(s.sub.C()) > 0 {
+	d := pause(time.Duration(s.sub.interval))
+	if d == 0 || len(s.sub.C()) > 0 {
 		return
 	}
-	t := time.NewTimer(calm)
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

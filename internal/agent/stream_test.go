@@ -233,12 +233,13 @@ func TestTenFollowers(t *testing.T) {
 			})
 		}
 		time.Sleep(5*time.Second + time.Millisecond)
-		close(writers[3].wait)
-		cancel()
-		all.Wait()
 		if s := a.Status(); s.Missed != 0 || s.Ticks != 500 {
 			t.Errorf("the agent took %d ticks and missed %d, want 500 and 0", s.Ticks, s.Missed)
 		}
+		time.Sleep(pause(10 * time.Millisecond)) // for what gathers
+		close(writers[3].wait)
+		cancel()
+		all.Wait()
 		for i, w := range writers {
 			if i == 3 {
 				continue
@@ -247,7 +248,7 @@ func TestTenFollowers(t *testing.T) {
 			for tick, err := d.Next(); err == nil && tick.Seq == n+1; tick, err = d.Next() {
 				n++
 			}
-			if n != 500 {
+			if n < 500 {
 				t.Errorf("follower %d has %d ticks in a row, want 500", i, n)
 			}
 		}
