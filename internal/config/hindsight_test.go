@@ -112,3 +112,17 @@ func TestFollowerExample(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func FuzzParseFollower(f *testing.F) {
+	f.Add("[general]\nsource = 'a:1'\ninterval = '1s'\n[hindsight]\nreserve = '5%'\nsize = '1GiB'")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseFollower([]byte(text))
+		if err != nil {
+			return
+		}
+		r := c.Ring()
+		if r.check("x") != nil || r.Reserve.Bytes(1<<40) < 0 {
+			t.Errorf("%+v was accepted", r)
+		}
+	})
+}
