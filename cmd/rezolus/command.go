@@ -11,21 +11,36 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // child is the command that a recording lives as long as.
 type child struct {
 	cmd   *exec.Cmd
+	tty   bool // it has the terminal
 	ended chan struct{}
 }
 
+// foreground reports whether a file is the terminal that is ours to give away.
+func foreground(fd int) bool {
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
 // startCommand starts the command with this process's input and output, in a
-// process group of its own, so that a signal from the keyboard reaches it once:
-// by us.
+// process group of its own, so that a signal reaches it once: by us, or from
+// the keyboard if there is a terminal, whose group it then is (else it would be
+// stopped when it reads; termios(3), TOSTOP and SIGTTIN).
 func startCommand(argv []string) (*child, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c := &child{cmd: cmd, ended: make(chan struct{})}
+	if tty := int(os.Stdin.Fd()); foreground(tty) {
+		c.tty = true
+		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, tty
+	}
 	if err := cmd.Start(); err != nil {
 		fmt.Fprintf(os.Stderr, "rezolus: error: start command: %v\n", err)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +48,6 @@ func startCommand(argv []string) (*child, error) {
 		}
 		return nil, exit(126)
 	}
-	c := &child{cmd: cmd, ended: make(chan struct{})}
 	c.forward()
 	return c, nil
 }
@@ -58,6 +72,11 @@ func (c *child) forward() {
 
 func (c *child) wait() {
 	_ = c.cmd.Wait() // status says how
+	if c.tty {
+		// Taking the terminal back from the background is not to stop us.
+		signal.Ignore(syscall.SIGTTOU)
+		_ = unix.IoctlSetPointerInt(int(os.Stdin.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
+	}
 	close(c.ended)
 }
 

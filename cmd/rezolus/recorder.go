@@ -51,15 +51,7 @@ func (r *recorder) prepare(ctx context.Context) ([]part, error) {
 		p, err := r.local(ctx)
 		return []part{p}, err
 	case f.separate && len(f.places) > 1:
-		var all []part
-		for _, p := range f.places {
-			part, err := r.one(ctx, p, separatePath(f.output, p))
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, part)
-		}
-		return all, nil
+		return r.each(ctx)
 	case len(f.places) == 1:
 		p, err := r.one(ctx, f.places[0], f.output)
 		return []part{p}, err
@@ -68,8 +60,42 @@ func (r *recorder) prepare(ctx context.Context) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := r.many(t, f.places)
+	p, err := r.many(t, f.places, false)
 	return []part{p}, err
+}
+
+// each records every endpoint into a file of its own. Those that do not answer
+// yet are waited for, if any does.
+func (r *recorder) each(ctx context.Context) ([]part, error) {
+	var all []part
+	var absent []*place
+	var errs []error
+	for _, p := range r.flags.places {
+		part, err := r.one(ctx, p, separatePath(r.flags.output, p))
+		if err != nil {
+			if errors.As(err, new(usage)) || len(r.tapes) > len(all) {
+				return nil, err // no fault of the endpoint's
+			}
+			absent, errs = append(absent, p), append(errs, err)
+			continue
+		}
+		all = append(all, part)
+	}
+	if len(all) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	for _, p := range absent {
+		t, err := r.tape(separatePath(r.flags.output, p), r.flags.metaOf(p))
+		if err != nil {
+			return nil, err
+		}
+		part, err := r.many(t, []*place{p}, true)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, part)
+	}
+	return all, nil
 }
 
 // separatePath is the name of a file for one endpoint of several.
@@ -128,7 +154,7 @@ func (r *recorder) one(ctx context.Context, p *place, path string) (part, error)
 	if err != nil {
 		return nil, err
 	}
-	return r.many(t, []*place{p})
+	return r.many(t, []*place{p}, r.flags.separate)
 }
 
 // watched has the state of a stream said.
@@ -185,8 +211,8 @@ func (r *recorder) follow(ctx context.Context, s *follow.Stream, t *tape, cancel
 }
 
 // many gathers endpoints into a tape.
-func (r *recorder) many(t *tape, places []*place) (part, error) {
-	o := gather.Options{Interval: r.flags.every, Run: host.NewRun(version), Gap: t.gap, Event: t.event,
+func (r *recorder) many(t *tape, places []*place, wait bool) (part, error) {
+	o := gather.Options{Interval: r.flags.every, Run: host.NewRun(version), Wait: wait, Gap: t.gap, Event: t.event,
 		Put: func(s *metric.Snapshot) error {
 			err := t.put(s)
 			r.progress.tick()
@@ -267,7 +293,7 @@ func (r *recorder) finish(failed bool) error {
 	for _, t := range r.tapes {
 		if t.ticks.Load() == 0 {
 			errs = append(errs, t.troubled, t.discard())
-			if t.troubled == nil && !failed {
+			if t.troubled == nil && !failed && !r.flags.separate {
 				errs = append(errs, fmt.Errorf("%s: nothing was recorded", t.path))
 			}
 			continue

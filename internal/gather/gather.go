@@ -39,6 +39,7 @@ type Options struct {
 	Interval  time.Duration
 	Run       *metric.Run // of whoever gathers
 	Endpoints []Endpoint
+	Wait      bool // for endpoints, if none answers at first; else that is an error
 	// Put takes a tick, which may be read until it returns; Gap what is
 	// missing before the next; Event what happened to an endpoint. They are
 	// not called at once. After an error of Put the tick is lost.
@@ -165,6 +166,9 @@ func (g *Gatherer) loop(ctx context.Context) error {
 
 // nobody fails if each endpoint was tried and none ever answered.
 func (g *Gatherer) nobody() error {
+	if g.o.Wait {
+		return nil
+	}
 	var errs []error
 	for _, e := range g.ends {
 		if e.came || e.failed == nil {
