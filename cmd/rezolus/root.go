@@ -18,8 +18,8 @@ func newRoot() *cobra.Command {
 		Long: `Counts and times what the kernel does, with eBPF, and shows it live.
 
 Without a subcommand rezolus is the agent: it reads its samplers, keeps the
-last minutes in memory and serves a page, the Prometheus query API, /metrics
-and the stream that recorders follow. It needs root. CONFIG is a TOML file;
+last minutes in memory and the last day on disk, and serves a page, the
+Prometheus query API, /metrics and the stream that recorders follow. It needs root. CONFIG is a TOML file;
 without one the defaults hold.`,
 		Example: `  sudo rezolus                          the agent, then open the address it prints
   sudo rezolus /etc/rezolus/agent.toml  with a configuration
@@ -27,6 +27,7 @@ without one the defaults hold.`,
   rezolus record -o x.rzr -- ./bench    ... for as long as a command runs
   rezolus view x.rzr                    look at a recording
   rezolus query x.rzr 'histogram_quantile(0.99, rate(scheduler_runqueue_latency[5s]))'
+  rezolus hindsight dump --last 15m -o x.rzr   what happened in the last quarter of an hour
   sudo rezolus doctor                   which probes can run here, and why not`,
 		Version:       version,
 		SilenceErrors: true,
