@@ -23,6 +23,7 @@ import (
 type recordFlags struct {
 	url       string
 	endpoints []string
+	config    string
 	output    string
 	format    string
 	interval  string
@@ -56,8 +57,8 @@ crash. An agent that goes away is waited for; what it still has of the time
 between is fetched, and the rest is marked as a gap.
 
 Several endpoints, agents or Prometheus ones, become one recording (or one
-each, with --separate). Their series have the labels endpoint, source and
-role. An endpoint is URL[,source=NAME][,role=ROLE][,protocol=rezolus|prometheus];
+each, with --separate). Together, their series have the labels endpoint, source
+and role; alone, source and role are metadata. An endpoint is URL[,source=NAME][,role=ROLE][,protocol=rezolus|prometheus];
 one with a path is Prometheus's, others are asked what they are.
 
 The name of the output says its form: .rzr, .parquet, .csv or .jsonl. All but
@@ -87,6 +88,7 @@ command, exits as the command does (128 + signal where one killed it), or with
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "url", defaultURL, "the agent")
 	flags.StringArrayVar(&f.endpoints, "endpoint", nil, "`URL[,source=..][,role=..][,protocol=..]`, may be repeated")
+	flags.StringVar(&f.config, "config", "", "TOML `file` with [recording] output, interval, duration, format, separate and [[endpoints]] url, source, role, protocol")
 	flags.StringVarP(&f.output, "output", "o", "rezolus.rzr", "the recording")
 	flags.StringVarP(&f.format, "format", "f", "", "rzr, parquet, csv or jsonl, if the output's name does not say")
 	flags.StringVarP(&f.interval, "interval", "i", "1s", "time from one tick to the next, 1ms to 1h")
@@ -124,13 +126,37 @@ func (f *recordFlags) arguments(cmd *cobra.Command, args []string) error {
 		return hint(usage{fmt.Errorf("unexpected argument %q", args[2])}, "a command to run comes after --")
 	}
 	given := 0
-	for _, yes := range []bool{len(args) > 0 || cmd.Flags().Changed("url"), len(f.endpoints) > 0, f.local != ""} {
+	for _, yes := range []bool{len(args) > 0 || cmd.Flags().Changed("url"), len(f.endpoints) > 0, f.config != "", f.local != ""} {
 		if yes {
 			given++
 		}
 	}
 	if given > 1 {
-		return usage{errors.New("a URL, --endpoint and --local exclude each other; several agents are an --endpoint each")}
+		return usage{errors.New("a URL, --endpoint, --config and --local exclude each other; several agents are an --endpoint each")}
+	}
+	return f.read(cmd.Flags().Changed)
+}
+
+// read takes what the command line does not say from the configuration.
+func (f *recordFlags) read(said func(flag string) bool) error {
+	if f.config == "" {
+		return nil
+	}
+	c, err := config.ReadRecording(f.config)
+	if err != nil {
+		return usage{err}
+	}
+	for flag, v := range map[string]struct{ from, to *string }{"output": {&c.Recording.Output, &f.output}, "format": {&c.Recording.Format, &f.format},
+		"interval": {&c.Recording.Interval, &f.interval}, "duration": {&c.Recording.Duration, &f.duration}} {
+		if *v.from != "" && !said(flag) {
+			*v.to = *v.from
+		}
+	}
+	if !said("separate") {
+		f.separate = c.Recording.Separate
+	}
+	for _, e := range c.Endpoints {
+		f.endpoints = append(f.endpoints, e.Spec())
 	}
 	return nil
 }
