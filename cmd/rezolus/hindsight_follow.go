@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"rezolus/internal/config"
-	agentstream "rezolus/internal/follow"
+	"rezolus/internal/follow"
 	"rezolus/internal/hindsight"
 	"rezolus/internal/metric"
 	"rezolus/internal/query"
@@ -72,7 +72,7 @@ func runRemote(ctx context.Context, path string) error {
 func (r *remote) follow(ctx context.Context, source *url.URL) {
 	after := r.keeper.Open()
 	for ctx.Err() == nil {
-		s, err := agentstream.Open(ctx, agentstream.Options{URL: source, Interval: time.Duration(r.config.General.Interval), After: after,
+		s, err := follow.Open(ctx, follow.Options{URL: source, Interval: time.Duration(r.config.General.Interval), After: after,
 			Compress: true, State: r.follows})
 		if err == nil {
 			r.follows(nil)
@@ -107,7 +107,7 @@ func (r *remote) follows(err error) {
 
 // feed is a stream as a decoder reads it: one across all connections.
 type feed struct {
-	stream *agentstream.Stream
+	stream *follow.Stream
 	rest   []byte
 	headed bool
 	gap    *store.Gap // before the tick that is being read
