@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -298,5 +299,48 @@ func BenchmarkTenFollowers(b *testing.B) {
 	server.Close()
 	if err := <-ended; err != nil {
 		b.Error(err)
+	}
+}
+
+// FuzzStreamWish holds the parser to its bounds.
+func FuzzStreamWish(f *testing.F) {
+	f.Add("interval=10ms&id=x&run=00112233445566778899aabbccddeeff&since=3&after=17&meta=a%3Db", "gzip, zstd")
+	f.Add("run=0&since=-1", "")
+	f.Fuzz(func(t *testing.T, query, encoding string) {
+		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/stream", RawQuery: query}, Header: http.Header{"Accept-Encoding": {encoding}}}
+		w, err := parseWish(r)
+		if err == nil && (len(w.id) > maxID || int64(w.since) < 0 || w.packed && !strings.Contains(encoding, "zstd")) {
+			t.Errorf("%q: %+v", query, w)
+		}
+	})
+}
+
+// An interval and a follower of another run, with a past that is finer: what
+// comes is on the follower's grid, with the frames of all sources since the
+// tick before, and numbered from 1.
+func TestThePastIsThinned(t *testing.T) {
+	schemas := map[string]*metric.Schema{"a": newFake("a").schema, "b": newFake("b").schema}
+	run := &metric.Run{ID: [16]byte{9}}
+	c := catcher{wish: wish{interval: 40 * time.Millisecond, run: [16]byte{1}, since: 7, after: 1}, run: [16]byte{1}, last: 7}
+	var got []uint64
+	for i := int64(1); i <= 12; i++ {
+		s := &metric.Snapshot{Run: run, Wall: i * 10e6, Seq: uint64(i) + 100,
+			Frames: []metric.Frame{{Schema: schemas["a"], Values: []uint64{uint64(i)}}}}
+		if i%4 == 2 {
+			s.Frames = append(s.Frames, metric.Frame{Schema: schemas["b"], Values: []uint64{uint64(i)}})
+		}
+		if !c.take(s) {
+			continue
+		}
+		a, _ := frame(&c.tick, "a")
+		b, ok := frame(&c.tick, "b")
+		if c.tick.Wall != i*10e6 || a != uint64(i) || !ok || b != uint64(i)-2 || len(c.tick.Frames) != 2 {
+			t.Errorf("tick at %d: a %d, b %d, %d frames", c.tick.Wall, a, b, len(c.tick.Frames))
+		}
+		got = append(got, c.tick.Seq)
+		c.last, c.tick.Frames = c.tick.Seq, c.tick.Frames[:0]
+	}
+	if len(got) != 3 || got[0] != 1 || got[1] != 2 || got[2] != 3 {
+		t.Errorf("numbers %v, want 1, 2, 3", got)
 	}
 }
