@@ -11,6 +11,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -30,9 +31,10 @@ import (
 
 // measured is one recording.
 type measured struct {
-	agent, recorder time.Duration // CPU time
-	took            time.Duration
-	agentRSS        int64 // bytes
+	agent, recorder time.Duration // CPU time while it goes on
+	took            time.Duration // that while
+	once            time.Duration // CPU time of the recorder for beginning and ending
+	agentRSS        int64         // bytes
 	recorderRSS     int64
 	ticks, missed   uint64
 	bytes           int64
@@ -50,6 +52,9 @@ func main() {
 	seconds := flag.Int("seconds", 60, "length of a recording")
 	rounds := flag.Int("rounds", 1, "how often each is measured")
 	flag.Parse()
+	if *seconds < 6 {
+		*seconds = 6
+	}
 	if err := run(*binary, time.Duration(*seconds)*time.Second, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "benchrec:", err)
 		os.Exit(1)
@@ -104,22 +109,18 @@ func (s *scene) measure(binary, dir string, length time.Duration) (m measured, e
 	}
 	path := filepath.Join(dir, "x.rzr")
 	defer os.Remove(path)
-	before, err := cpuTime(agent.Process.Pid)
-	if err != nil {
-		return m, err
-	}
 	record := exec.Command(binary, "record", "--url", url, "-i", s.interval.String(), "-d", length.String(), "-o", path)
-	began := time.Now()
-	if out, err := record.CombinedOutput(); err != nil {
-		return m, fmt.Errorf("record: %w: %s", err, out)
-	}
-	m.took = time.Since(began)
-	after, err := cpuTime(agent.Process.Pid)
-	if err != nil {
+	var said strings.Builder
+	record.Stderr = &said
+	if err := record.Start(); err != nil {
 		return m, err
 	}
-	m.agent = after - before
-	m.recorder = record.ProcessState.UserTime() + record.ProcessState.SystemTime()
+	time.Sleep(settle)
+	err = m.watch(agent.Process.Pid, record.Process.Pid, length-2*settle)
+	if err := errors.Join(err, record.Wait()); err != nil {
+		return m, fmt.Errorf("record: %w: %s", err, &said)
+	}
+	m.once = record.ProcessState.UserTime() + record.ProcessState.SystemTime() - m.recorder*length/m.took
 	m.recorderRSS = record.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
 	if m.agentRSS, err = residentSize(agent.Process.Pid); err != nil {
 		return m, err
@@ -132,6 +133,30 @@ func (s *scene) measure(binary, dir string, length time.Duration) (m measured, e
 	info := rec.Info()
 	m.ticks, m.missed, m.bytes = info.Ticks, info.Missed, info.Bytes
 	return m, nil
+}
+
+// settle is how long beginning and ending are left to themselves.
+const settle = 2 * time.Second
+
+// watch measures what the two take for a while.
+func (m *measured) watch(agent, recorder int, length time.Duration) error {
+	began := time.Now()
+	var before, after [2]time.Duration
+	var errs []error
+	for i, pid := range []int{agent, recorder} {
+		var err error
+		before[i], err = cpuTime(pid)
+		errs = append(errs, err)
+	}
+	time.Sleep(length)
+	for i, pid := range []int{agent, recorder} {
+		var err error
+		after[i], err = cpuTime(pid)
+		errs = append(errs, err)
+	}
+	m.took = time.Since(began)
+	m.agent, m.recorder = after[0]-before[0], after[1]-before[1]
+	return errors.Join(errs...)
 }
 
 // startAgent runs an agent that sheds nothing, and waits until it serves.
@@ -167,8 +192,9 @@ func startAgent(binary, dir string) (*exec.Cmd, string, error) {
 	return nil, "", fmt.Errorf("the agent does not serve at %s", url)
 }
 
-// cpuTime is the time a process has had, from /proc/PID/schedstat's finer kin:
-// the sum over its threads (proc(5)).
+// cpuTime is the CPU time a process has had: the first number of schedstat,
+// nanoseconds, summed over its threads (Documentation/scheduler/sched-stats).
+// One that ends meanwhile is not in the sum; these processes keep theirs.
 func cpuTime(pid int) (sum time.Duration, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(threads) == 0 {
@@ -210,8 +236,8 @@ func (s *scene) best() measured {
 }
 
 func print(scenes []*scene) {
-	fmt.Printf("%-6s %-5s  %22s  %8s %8s  %9s %9s  %8s\n", "every", "load", "CPU of one core", "ticks", "lost", "agent", "recorder", "bytes")
-	fmt.Printf("%-6s %-5s  %7s %7s %6s  %8s %8s  %9s %9s  %8s\n", "", "", "agent", "record", "sum", "", "", "RSS", "RSS", "a tick")
+	fmt.Printf("%-6s %-5s  %22s  %8s %8s  %9s %9s  %8s  %6s\n", "every", "load", "CPU of one core", "ticks", "lost", "agent", "recorder", "bytes", "once")
+	fmt.Printf("%-6s %-5s  %7s %7s %6s  %8s %8s  %9s %9s  %8s  %6s\n", "", "", "agent", "record", "sum", "", "", "RSS", "RSS", "a tick", "CPU")
 	for _, s := range scenes {
 		m := s.best()
 		share := func(d time.Duration) float64 { return 100 * d.Seconds() / m.took.Seconds() }
@@ -223,8 +249,8 @@ func print(scenes []*scene) {
 		if s.load {
 			load = "mixed"
 		}
-		fmt.Printf("%-6v %-5s  %6.2f%% %6.2f%% %5.2f%%  %8d %8d  %6.1f MB %6.1f MB  %8.0f\n", s.interval, load, share(m.agent), share(m.recorder),
-			share(m.agent+m.recorder), m.ticks, lost, float64(m.agentRSS)/1e6, float64(m.recorderRSS)/1e6, float64(m.bytes)/float64(max(1, m.ticks)))
+		fmt.Printf("%-6v %-5s  %6.2f%% %6.2f%% %5.2f%%  %8d %8d  %6.1f MB %6.1f MB  %8.0f  %3d ms\n", s.interval, load, share(m.agent), share(m.recorder),
+			share(m.agent+m.recorder), m.ticks, lost, float64(m.agentRSS)/1e6, float64(m.recorderRSS)/1e6, float64(m.bytes)/float64(max(1, m.ticks)), m.once.Milliseconds())
 	}
 	fmt.Print(`
 the original (5.15.0) on the machine of docs/journal, for scale: 31 ms of CPU a
