@@ -12,7 +12,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 KERNEL_TESTS := ./internal/bpf ./internal/host $(patsubst %,./internal/source/%,cgroupfs clock drive ethtool external \
 	gpu mounts perf procfs sysfs tasks) ./test/truth
 # Packages in which goroutines share memory.
-RACE_TESTS := ./internal/agent ./internal/follow ./internal/gather ./internal/host ./internal/store ./internal/bpf $(patsubst %,./internal/source/%,drive external gpu mounts \
+RACE_TESTS := ./internal/agent ./internal/follow ./internal/gather ./internal/hindsight ./internal/host ./internal/ring ./internal/store ./internal/bpf $(patsubst %,./internal/source/%,drive external gpu mounts \
 	scrape sysfs)
 
 .DEFAULT_GOAL := build

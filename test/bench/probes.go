@@ -124,7 +124,7 @@ func configured(interval time.Duration) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = fmt.Fprintf(f, "[general]\nlisten = \"127.0.0.1:0\"\ninterval = %q\n[budget]\ncpu = \"100%%\"\nmemory = \"4GiB\"\n", interval.String())
+	_, err = fmt.Fprintf(f, "[general]\nlisten = \"127.0.0.1:0\"\ninterval = %q\n[budget]\ncpu = \"100%%\"\nmemory = \"4GiB\"\n[hindsight]\nenabled = false\n", interval.String())
 	return f.Name(), errors.Join(err, f.Close())
 }
 
