@@ -16,7 +16,9 @@ import (
 
 	"rezolus/internal/agent"
 	"rezolus/internal/analyze"
+	"rezolus/internal/budget"
 	"rezolus/internal/config"
+	"rezolus/internal/gather"
 	"rezolus/internal/hindsight"
 	"rezolus/internal/metric"
 	"rezolus/internal/source/cgroupfs"
@@ -94,7 +96,9 @@ func catalogue() ([]entry, error) {
 	add(cgroupfs.CPUDescs())
 	add(agent.SelfDescs())
 	add(analyze.LedgerDescs())
+	add(budget.Descs())
 	add(hindsight.Descs())
+	add(gather.Descs())
 	var all []entry
 	for _, e := range byName {
 		all = append(all, *e)

@@ -36,7 +36,7 @@ func secure(server *http.Server, file string) (*secured, error) {
 		err = web.Validate(file)
 	}
 	if err != nil {
-		return nil, hint(usage{fmt.Errorf("general.web_config: %w", err)}, "docs/security.md has an example")
+		return nil, hint(usage{fmt.Errorf("general.web_config: %w", err)}, "SECURITY.md has an example")
 	}
 	s.tls = withTLS.Match(text)
 	return s, nil

@@ -210,12 +210,22 @@ func TestTwoAgentsAndAnEndpoint(t *testing.T) {
 	var count atomic.Uint64
 	u := prometheus(t, &count, func() <-chan struct{} { return nil })
 	s, stop := gather(t, 20*time.Millisecond, a.endpoint("rezolus", "service"), b.endpoint("rezolus", "loadgen"), scraped(u, "web"))
-	s.until(t, "a scrape", func() bool {
-		if len(s.ticks) < 30 {
+	at := 0 // ticks when all are there
+	s.until(t, "five ticks with everything in them", func() bool {
+		at = len(s.ticks)
+		if at < 30 {
 			return false
 		}
-		_, ok := value(&s.ticks[len(s.ticks)-1], "requests_total")
-		return ok
+		for i := range s.ticks[at-5:] {
+			tick := &s.ticks[at-5+i]
+			n, one := value(tick, "reads", "endpoint", a.address)
+			m, two := value(tick, "reads", "endpoint", b.address)
+			if !one || !two || min(n, m) < 10 {
+				return false
+			}
+		}
+		_, scraped := value(&s.ticks[at-1], "requests_total")
+		return scraped
 	})
 	stop()
 	for i := range s.ticks {
@@ -224,7 +234,7 @@ func TestTwoAgentsAndAnEndpoint(t *testing.T) {
 			t.Errorf("tick %d of number %d is at %d", i, tick.Seq, tick.Wall)
 		}
 	}
-	for _, tick := range s.last(5) {
+	for _, tick := range s.ticks[at-5 : at] {
 		for _, h := range []*machine{a, b} {
 			if n, ok := value(&tick, "reads", "endpoint", h.address, "source", "rezolus", "exported_source", "mine"); !ok || n < 10 {
 				t.Errorf("agent %s in tick %d: %d, %v", h.address, tick.Seq, n, ok)
@@ -242,7 +252,7 @@ func TestTwoAgentsAndAnEndpoint(t *testing.T) {
 			}
 		}
 	}
-	tick := s.last(1)[0]
+	tick := s.ticks[at-1]
 	if word, ok := value(&tick, "ratio", "source", "web"); !ok || math.Float64frombits(word) != 0.375 {
 		t.Errorf("a ratio is %v, %v", math.Float64frombits(word), ok)
 	}

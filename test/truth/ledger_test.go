@@ -124,7 +124,11 @@ func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
 		}
 	}
 	for check, share := range residual {
-		if share > emulated(0.001, 0.01) && share*compared[check] > 5 {
+		few := 5.0 // events between the reads of two sources
+		if strings.Contains(check, "waits") {
+			few = 5e6 // one of which may have waited so long
+		}
+		if share > emulated(0.001, 0.01) && share*compared[check] > few {
 			t.Errorf("%s: off by %v of %v", check, share*compared[check], compared[check])
 		}
 	}
