@@ -281,16 +281,23 @@ func TestNodesOfTheMachine(t *testing.T) {
 		}
 	}
 	size := uint64(somePages * os.Getpagesize())
-	hits, anon := total("memory_node_numa_hit"), total("memory_node_anon_pages")
-	b := mapping(t, 0)
-	touch(b)
-	if grown := total("memory_node_numa_hit") - hits; grown < somePages {
-		t.Errorf("%d pages were allocated, want %d", grown, somePages)
+	var hits, anon uint64
+	for range 8 { // what others free meanwhile is in the same sums
+		hitsBefore, anonBefore := total("memory_node_numa_hit"), total("memory_node_anon_pages")
+		b := mapping(t, 0)
+		touch(b)
+		hits, anon = total("memory_node_numa_hit")-hitsBefore, total("memory_node_anon_pages")-anonBefore
+		unmap(t, b)
+		if hits >= somePages && anon >= size-size/10 && anon <= 2*size {
+			break
+		}
 	}
-	if grown := total("memory_node_anon_pages") - anon; grown < size-size/10 || grown > 2*size {
-		t.Errorf("anonymous memory grew by %d, want %d", grown, size)
+	if hits < somePages {
+		t.Errorf("%d pages were allocated, want %d", hits, somePages)
 	}
-	unmap(t, b)
+	if anon < size-size/10 || anon > 2*size {
+		t.Errorf("anonymous memory grew by %d, want %d", anon, size)
+	}
 	allocatesNothing(t, r)
 }
 
