@@ -10,7 +10,7 @@ type Column struct {
 	Labels []string // label values, in the order of Desc.Keys
 	Time   []int64  // Unix nanoseconds, strictly ascending
 	Start  []int64  // the start that held at each sample, Unix nanoseconds
-	Word   []uint64 // the word of a counter or gauge; nil for histograms
+	Word   []uint64 // the word of a counter or gauge; nil for histograms of all kinds
 	// Gone are the ticks at which the series was found to have ended (the
 	// first tick of its source without it), ascending. Queries end it there.
 	Gone []int64
@@ -22,7 +22,9 @@ type Column struct {
 	End  []int
 }
 
-// Step is a change of one bucket from one sample to the next.
+// Step is a change of one bucket from one sample to the next. A native
+// histogram's bucket is a hist.Slot: samples may have been recorded with
+// different slots, and Desc has those of one.
 type Step struct {
 	Bucket int32
 	Add    int64

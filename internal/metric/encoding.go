@@ -70,12 +70,15 @@ func appendDesc(b []byte, d *Desc) []byte {
 	for _, k := range d.Keys {
 		b = appendString(b, k)
 	}
+	if d.Kind.Native() {
+		b = appendSlots(b, d.Slots)
+	}
 	return b
 }
 
 // ParseSchema decodes what AppendBinary wrote. Every error is ErrCorrupt.
 func ParseSchema(b []byte) (*Schema, error) {
-	r := reader{b: b}
+	r := reader{b: b, slots: MaxWords}
 	source := r.string()
 	descs := make([]*Desc, r.count(len(b)))
 	for i := range descs {
@@ -112,8 +115,9 @@ func ParseSchema(b []byte) (*Schema, error) {
 // reader takes values off the front of b. After the first failure bad is set
 // and every value is zero.
 type reader struct {
-	b   []byte
-	bad bool
+	b     []byte
+	bad   bool
+	slots int // so many more, of all descriptions
 }
 
 func (r *reader) fail() {
@@ -183,6 +187,9 @@ func (r *reader) desc() *Desc {
 	d.Keys = make([]string, r.count(len(r.b)))
 	for i := range d.Keys {
 		d.Keys[i] = r.string()
+	}
+	if d.Kind.Native() {
+		d.Slots = r.slotRuns()
 	}
 	return d
 }

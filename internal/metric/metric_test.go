@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"rezolus/internal/hist"
 )
@@ -172,5 +173,57 @@ func TestSnapshotCopySharesNothingAndAllocatesNothing(t *testing.T) {
 	one := Snapshot{Frames: from.Frames[:1]}
 	if n := testing.AllocsPerRun(10, func() { to.CopyFrom(&one); to.CopyFrom(&from) }); n != 0 {
 		t.Errorf("%v allocations in a copy into used memory", n)
+	}
+}
+
+// TestStampedCopies changes a frame and copies it into others, each of which
+// was copied last some changes ago.
+func TestStampedCopies(t *testing.T) {
+	const words = 5*Block + 7
+	schemas := []*Schema{{Source: "a", Words: words}, {Source: "a", Words: words}}
+	rapid.Check(t, func(t *rapid.T) {
+		from := Frame{Schema: schemas[0], Stamps: make([]uint64, Blocks(words))}
+		from.Resize(words)
+		var copies [3]Frame
+		for now := uint64(1); now < 40; now++ {
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				from.Schema = schemas[rapid.IntRange(0, 1).Draw(t, "schema")]
+				for i := range from.Values {
+					from.Values[i] += now
+					from.Stamps[i/Block] = now
+				}
+			case 1:
+				at := rapid.IntRange(0, words-1).Draw(t, "unsure")
+				from.Values[at]++
+				from.Stamps[at/Block] = 0
+			default:
+				at := rapid.IntRange(0, words-1).Draw(t, "at")
+				from.Values[at]++
+				from.Stamps[at/Block] = now
+			}
+			to := &copies[rapid.IntRange(0, 2).Draw(t, "to")]
+			to.CopyFrom(&from)
+			if to.Schema != from.Schema || !slices.Equal(to.Values, from.Values) || !slices.Equal(to.Stamps, from.Stamps) {
+				t.Fatalf("the copy of change %d is another", now)
+			}
+		}
+	})
+}
+
+func TestStampedCopiesTouchOnlyWhatChanged(t *testing.T) {
+	s := &Schema{Source: "a", Words: 3 * Block}
+	from := Frame{Schema: s, Values: make([]uint64, s.Words), Stamps: []uint64{1, 1, 1}}
+	var to Frame
+	to.CopyFrom(&from)
+	for i := range from.Values {
+		from.Values[i] = 5
+	}
+	from.Stamps[1] = 2
+	to.CopyFrom(&from)
+	for i, want := range map[int]uint64{0: 0, Block - 1: 0, Block: 5, 2*Block - 1: 5, 2 * Block: 0} {
+		if to.Values[i] != want {
+			t.Errorf("word %d is %d, want %d", i, to.Values[i], want)
+		}
 	}
 }

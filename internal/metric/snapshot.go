@@ -11,10 +11,22 @@ type Frame struct {
 	// Values has Schema.Words words: counters, gauges and buckets, back to
 	// back in the order of the schema.
 	Values []uint64
+	// Stamps, one for each Block words, spare whoever has the frame before a
+	// look at every word: in frames of one schema (the pointer), blocks of
+	// equal stamps have equal words. A stamp of 0 says nothing, and a source
+	// that does not know what changed has none. Who writes to Values clears
+	// them.
+	Stamps []uint64
 	// Lost is the number of events the source knows it could not attribute
 	// since it started.
 	Lost uint64
 }
+
+// Block is how many words one stamp is for.
+const Block = 64
+
+// Blocks is how many stamps are for n words.
+func Blocks(n int) int { return (n + Block - 1) / Block }
 
 // Resize gives Values exactly n words, keeping the memory it has. The words
 // are not cleared.
@@ -25,10 +37,22 @@ func (f *Frame) Resize(n int) {
 	f.Values = f.Values[:n]
 }
 
-// CopyFrom makes f a copy of g that shares only the schema.
+// CopyFrom makes f a copy of g that shares only the schema. What the stamps
+// show that f has already is not copied.
 func (f *Frame) CopyFrom(g *Frame) {
-	f.Resize(len(g.Values))
-	copy(f.Values, g.Values)
+	if f.Schema == g.Schema && len(f.Stamps) > 0 && len(f.Stamps) == len(g.Stamps) {
+		for i, stamp := range g.Stamps {
+			if stamp != f.Stamps[i] || stamp == 0 {
+				end := min((i+1)*Block, len(g.Values))
+				copy(f.Values[i*Block:end], g.Values[i*Block:end])
+				f.Stamps[i] = stamp
+			}
+		}
+	} else {
+		f.Resize(len(g.Values))
+		copy(f.Values, g.Values)
+		f.Stamps = append(f.Stamps[:0], g.Stamps...)
+	}
 	f.Schema, f.Begin, f.End, f.Lost = g.Schema, g.Begin, g.End, g.Lost
 }
 

@@ -124,12 +124,21 @@ func BenchmarkEncode(b *testing.B) {
 
 // BenchmarkUnchanged is the price of words that do not change.
 func BenchmarkUnchanged(b *testing.B) {
-	prev, cur := make([]uint64, 12_000), make([]uint64, 12_000)
-	var buf []byte
-	for b.Loop() {
-		buf = appendDeltas(buf[:0], prev, cur)
+	const words = 12_000
+	sl := slot{prev: make([]uint64, words), stamps: make([]uint64, metric.Blocks(words))}
+	f := metric.Frame{Values: make([]uint64, words), Stamps: make([]uint64, metric.Blocks(words))}
+	for _, stamp := range []uint64{0, 1} {
+		b.Run(map[uint64]string{0: "unknown", 1: "stamped"}[stamp], func(b *testing.B) {
+			for i := range f.Stamps {
+				f.Stamps[i] = stamp
+			}
+			var buf []byte
+			for b.Loop() {
+				buf = sl.appendDeltas(buf[:0], &f)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*words), "ns/word")
+		})
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(cur)), "ns/word")
 }
 
 func BenchmarkDecode(b *testing.B) {

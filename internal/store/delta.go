@@ -5,6 +5,8 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+
+	"rezolus/internal/metric"
 )
 
 // Limits that keep hostile bytes from making a reader allocate without bound.
@@ -16,15 +18,39 @@ const (
 	maxSchema  = 16 << 20 // bytes of one schema's encoding
 )
 
-// appendDeltas appends the words of cur as tokens against prev and makes
-// prev equal to cur. A token is the zig-zag difference of the next word as a
-// uvarint, or 0 and the number of words that did not change. What follows
-// the last token did not change.
+// appendDeltas appends the words of a frame as tokens against those the slot
+// has, and makes these equal to it. A token is the zig-zag difference of the
+// next word as a uvarint, or 0 and the number of words that did not change.
+// What follows the last token did not change.
 //
-// Most words of a tick do not change, so they are compared eight at a time.
-func appendDeltas(dst []byte, prev, cur []uint64) []byte {
-	prev = prev[:len(cur)]
+// Most words of a tick do not change. Where the frame's stamps tell, they are
+// not looked at: to bring them all into the CPU's caches would be most of what
+// a fast tick costs.
+func (sl *slot) appendDeltas(dst []byte, f *metric.Frame) []byte {
+	told := len(f.Stamps) == len(sl.stamps)
 	same := 0
+	for block := range sl.stamps {
+		at := block * metric.Block
+		end := min(at+metric.Block, len(f.Values))
+		stamp := uint64(0)
+		if told {
+			stamp = f.Stamps[block]
+		}
+		if stamp != 0 && stamp == sl.stamps[block] {
+			same += end - at
+			continue
+		}
+		sl.stamps[block] = stamp
+		dst, same = appendBlock(dst, sl.prev[at:end], f.Values[at:end], same)
+	}
+	return dst
+}
+
+// appendBlock appends the tokens of some words behind same unchanged ones, and
+// returns how many unchanged ones there are at the end. It compares eight at a
+// time.
+func appendBlock(dst []byte, prev, cur []uint64, same int) ([]byte, int) {
+	prev = prev[:len(cur)]
 	for i := 0; i < len(cur); {
 		end := min(i+8, len(cur))
 		if end == i+8 {
@@ -50,7 +76,7 @@ func appendDeltas(dst []byte, prev, cur []uint64) []byte {
 			dst = binary.AppendUvarint(dst, uint64(d)<<1^uint64(d>>63))
 		}
 	}
-	return dst
+	return dst, same
 }
 
 // eachDelta calls f with every word that changed, in order, and by how much.

@@ -59,6 +59,12 @@ type slot struct {
 	number uint64
 	fresh  bool     // the schema record is not written yet
 	prev   []uint64 // the words of the last frame
+	stamps []uint64 // and its stamps; 0: not known
+}
+
+func (sl *slot) clear() {
+	clear(sl.prev)
+	clear(sl.stamps)
 }
 
 // NewEncoder returns an encoder at the beginning of a stream.
@@ -202,10 +208,10 @@ func (e *Encoder) enrol(hint int, s *metric.Schema) error {
 		e.slots = append(e.slots, sl)
 	}
 	if cap(sl.prev) < s.Words {
-		sl.prev = make([]uint64, s.Words)
+		sl.prev, sl.stamps = make([]uint64, s.Words), make([]uint64, metric.Blocks(s.Words))
 	}
-	sl.prev = sl.prev[:s.Words]
-	clear(sl.prev)
+	sl.prev, sl.stamps = sl.prev[:s.Words], sl.stamps[:metric.Blocks(s.Words)]
+	sl.clear()
 	e.words = words
 	sl.schema, sl.number, sl.fresh = s, e.next, true
 	e.next++
@@ -233,7 +239,7 @@ func (e *Encoder) appendTick(dst []byte, s *metric.Snapshot) []byte {
 	key := e.key || e.n == 0 || s.Wall <= e.lastWall || e.n-e.lastKey >= uint64(e.o.KeyEvery)
 	if key {
 		for _, sl := range e.slots {
-			clear(sl.prev)
+			sl.clear()
 		}
 		e.lastKey = e.n
 	}
@@ -264,7 +270,7 @@ func (e *Encoder) appendFrame(dst []byte, i int, s *metric.Snapshot) []byte {
 	b := binary.AppendVarint(e.frame[:0], f.Begin-s.Mono)
 	b = binary.AppendVarint(b, f.End-f.Begin)
 	b = binary.AppendUvarint(b, f.Lost)
-	b = appendDeltas(b, sl.prev, f.Values)
+	b = sl.appendDeltas(b, f)
 	e.frame = b
 	dst = binary.AppendUvarint(dst, sl.number)
 	dst = binary.AppendUvarint(dst, uint64(len(b)))

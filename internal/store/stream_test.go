@@ -80,6 +80,55 @@ func TestStreamRoundTrip(t *testing.T) {
 	})
 }
 
+// deltas appends the tokens of cur against prev.
+func deltas(dst []byte, prev, cur []uint64) []byte {
+	sl := slot{prev: prev, stamps: make([]uint64, metric.Blocks(len(prev)))}
+	return sl.appendDeltas(dst, &metric.Frame{Values: cur})
+}
+
+// TestStampsChangeNoByte encodes the same ticks with stamps and without.
+func TestStampsChangeNoByte(t *testing.T) {
+	plain, stamped := newWorld(3).ticks(t, 300), newWorld(3).ticks(t, 300)
+	last := map[string]*metric.Frame{}
+	for i := range stamped {
+		for j := range stamped[i].Frames {
+			f := &stamped[i].Frames[j]
+			before := last[f.Schema.Source]
+			for block := range metric.Blocks(len(f.Values)) {
+				at := block * metric.Block
+				end := min(at+metric.Block, len(f.Values))
+				stamp := uint64(i + 1)
+				if before != nil && before.Schema == f.Schema && slices.Equal(before.Values[at:end], f.Values[at:end]) {
+					stamp = before.Stamps[block]
+				}
+				f.Stamps = append(f.Stamps, stamp)
+			}
+			if i%7 == 3 && j == 0 { // it does not always know
+				clear(f.Stamps)
+			}
+			if i%11 == 5 && j == 1 {
+				f.Stamps = nil
+				delete(last, f.Schema.Source)
+				continue
+			}
+			last[f.Schema.Source] = f
+		}
+	}
+	o := EncoderOptions{Plain: true, KeyEvery: 50}
+	a, b := NewEncoder(o), NewEncoder(o)
+	b.chain = a.chain
+	for i := range plain {
+		want, err := a.Append(nil, plain[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.Append(nil, stamped[i])
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("tick %d is % x with stamps, % x without, %v", i, got, want, err)
+		}
+	}
+}
+
 func TestDeltasOfAnyWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(0, 300), rapid.Uint64())
@@ -92,7 +141,7 @@ func TestDeltasOfAnyWords(t *testing.T) {
 			}
 		}
 		got := slices.Clone(prev)
-		b := appendDeltas(nil, prev, cur)
+		b := deltas(nil, prev, cur)
 		if err := addDeltas(b, got); err != nil || !slices.Equal(got, cur) || !slices.Equal(prev, cur) {
 			t.Fatalf("%v becomes %v, want %v: %v", prev, got, cur, err)
 		}
@@ -102,7 +151,7 @@ func TestDeltasOfAnyWords(t *testing.T) {
 // TestTokensAreAsDocumented is the example of docs/format.md.
 func TestTokensAreAsDocumented(t *testing.T) {
 	prev, cur := []uint64{5, 5, 0, 0, 0, 9, 0, 0}, []uint64{7, 5, 0, 0, 0, 8, 0, 0}
-	if got, want := appendDeltas(nil, prev, cur), []byte{4, 0, 4, 1}; !bytes.Equal(got, want) {
+	if got, want := deltas(nil, prev, cur), []byte{4, 0, 4, 1}; !bytes.Equal(got, want) {
 		t.Errorf("tokens % x, want % x", got, want)
 	}
 }
