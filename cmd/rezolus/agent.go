@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -56,8 +55,7 @@ func runAgent(ctx context.Context, args []string) error {
 		return err
 	}
 	// What parsing the probes and the kernel's types took is not needed again.
-	debug.FreeOSMemory()
-	debug.SetGCPercent(collect)
+	settle(ctx)
 	// The loop that takes a tick every millisecond keeps one to itself.
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	return h.serve(ctx, listener)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -216,13 +215,13 @@ func record(ctx context.Context, f *recordFlags) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeUp)
 		defer cancel()
 	}
-	debug.SetGCPercent(collect)
 	r := newRecorder(f)
 	defer r.onSecondSignal()()
 	parts, err := r.prepare(ctx)
 	if err != nil {
 		return errors.Join(err, r.discard())
 	}
+	settle(ctx)
 	err = r.run(ctx, parts)
 	return errors.Join(err, r.finish(err != nil))
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"rezolus/internal/agent"
 	"rezolus/internal/config"
@@ -36,7 +35,6 @@ func (r *recorder) local(ctx context.Context) (part, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
-	debug.FreeOSMemory()
 	return func(ctx context.Context) error {
 		return errors.Join(r.measure(ctx, h, t), h.close())
 	}, nil
