@@ -157,7 +157,7 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 			stop() // one part ends, all end
 		})
 	}
-	server, err := secure(h.server(a, window), h.config.General.WebConfig)
+	server, err := secure(h.server(a, window), "general.web_config", h.config.General.WebConfig)
 	if err != nil {
 		return err
 	}

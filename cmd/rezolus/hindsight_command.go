@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -44,6 +43,7 @@ the page, and dumps over HTTP.`,
 type dumpFlags struct {
 	url, output, last, start, end, ring string
 	there, force                        bool
+	access                              access
 }
 
 func newDump() *cobra.Command {
@@ -55,7 +55,12 @@ func newDump() *cobra.Command {
 or from one time to another, exact to the tick; without either it is all.
 Recording goes on meanwhile.`,
 		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.access.understand(); err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), cmd.OutOrStdout())
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "url", defaultURL, "the agent")
@@ -66,8 +71,12 @@ Recording goes on meanwhile.`,
 	flags.StringVar(&f.ring, "ring", "", "the ring, where there are two: main or fine")
 	flags.BoolVar(&f.there, "there", false, "into a file on the agent's machine, whose name is printed")
 	flags.BoolVar(&f.force, "force", false, "replace a file of that name")
+	f.access.flags(flags)
 	return cmd
 }
+
+// dumpPatience is how long a ring may look for what is asked for.
+const dumpPatience = 2 * time.Minute
 
 func (f *dumpFlags) run(ctx context.Context, w io.Writer) error {
 	values := url.Values{}
@@ -77,7 +86,7 @@ func (f *dumpFlags) run(ctx context.Context, w io.Writer) error {
 		}
 	}
 	if f.there {
-		body, err := request(ctx, http.MethodPost, f.url, "dump/file", values, nil)
+		body, err := f.access.request(ctx, dumpPatience, http.MethodPost, f.url, "dump/file", values, nil)
 		if err != nil {
 			return err
 		}
@@ -91,7 +100,7 @@ func (f *dumpFlags) run(ctx context.Context, w io.Writer) error {
 	if _, err := os.Stat(f.output); err == nil && !f.force {
 		return hint(fmt.Errorf("%s is there already", f.output), "name another file with -o, or replace it with --force")
 	}
-	body, err := request(ctx, http.MethodGet, f.url, "dump", values, nil)
+	body, err := f.access.request(ctx, dumpPatience, http.MethodGet, f.url, "dump", values, nil)
 	if err != nil {
 		return err
 	}
@@ -118,37 +127,9 @@ func (f *dumpFlags) save(body io.Reader) error {
 	return nil
 }
 
-// request sends a request to an agent and returns the body of the answer. The
-// answer must begin soon, and then come as long as it does.
-func request(ctx context.Context, method, address, path string, values url.Values, body io.Reader) (io.ReadCloser, error) {
-	u, err := endpoint(address, path, values)
-	if err != nil {
-		return nil, err
-	}
-	q, err := http.NewRequestWithContext(ctx, method, u, body)
-	if err != nil {
-		return nil, err
-	}
-	client := http.Client{Transport: &http.Transport{ResponseHeaderTimeout: 2 * time.Minute,
-		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext}}
-	response, err := client.Do(q)
-	if err != nil {
-		return nil, unreachable(address, err)
-	}
-	if response.StatusCode == http.StatusOK {
-		return response.Body, nil
-	}
-	defer response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-	err = fmt.Errorf("%s: %s", address, strings.TrimSpace(string(text)))
-	if response.StatusCode == http.StatusBadRequest {
-		return nil, usage{err}
-	}
-	return nil, err
-}
-
 func newEvent() *cobra.Command {
 	var address, at string
+	var access access
 	cmd := &cobra.Command{
 		Use:   "event TEXT",
 		Short: "Add a line of text to what is recorded now",
@@ -157,11 +138,14 @@ follows it: a deployment, a test's begin, what somebody saw.`,
 		Example: `  rezolus event "deploy of 1.2.3 begins"`,
 		Args:    exactly(1, "a text"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := access.understand(); err != nil {
+				return err
+			}
 			values := url.Values{}
 			if at != "" {
 				values.Set("time", at)
 			}
-			body, err := request(cmd.Context(), http.MethodPost, address, "events", values, strings.NewReader(args[0]))
+			body, err := access.request(cmd.Context(), 10*time.Second, http.MethodPost, address, "events", values, strings.NewReader(args[0]))
 			if err != nil {
 				return err
 			}
@@ -170,6 +154,7 @@ follows it: a deployment, a test's begin, what somebody saw.`,
 	}
 	cmd.Flags().StringVar(&address, "url", defaultURL, "the agent")
 	cmd.Flags().StringVar(&at, "time", "", "when it was: Unix seconds or RFC 3339; now if not given")
+	access.flags(cmd.Flags())
 	return cmd
 }
 

@@ -26,6 +26,8 @@ import (
 // for, for ever.
 type remote struct {
 	config *config.Follower
+	source *url.URL // of the agent
+	access access   // to it
 	log    *slog.Logger
 	rings  *rings
 	keeper *hindsight.Keeper
@@ -41,7 +43,11 @@ func runRemote(ctx context.Context, path string) error {
 	}
 	source, _ := url.Parse(c.General.Source) // is checked
 	level, _ := c.Log.SlogLevel()            // is checked, too
-	r := &remote{config: c, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))}
+	r := &remote{config: c, source: source, access: access{Access: c.General.Access, section: "general"},
+		log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))}
+	if err := r.access.understand(); err != nil {
+		return err
+	}
 	r.rings = newRings(c.Ring(), r.log, remoteRing{meta: map[string]string{"source": source.Redacted()},
 		absent: "hindsight did not run", hole: "the agent could not be followed"})
 	r.keeper = r.rings.Keepers[0]
@@ -49,40 +55,41 @@ func runRemote(ctx context.Context, path string) error {
 	defer stop()
 	served := make(chan error, 1)
 	if c.General.Listen != "" {
+		server, err := secure(r.server(), "general.web_config", c.General.WebConfig)
+		if err != nil {
+			return err
+		}
 		listener, err := listen(c.General.Listen)
 		if err != nil {
 			return err
 		}
 		go func() {
-			served <- serveUntil(ctx, r.server(source.Redacted()), listener)
+			served <- serveUntil(ctx, server, listener)
 			stop()
 		}()
-		fmt.Printf("rezolus hindsight %s: http://%s/\n", version, listener.Addr())
+		fmt.Printf("rezolus hindsight %s: %s://%s/\n", version, server.scheme(), listener.Addr())
 	} else {
 		served <- nil
 	}
 	r.rings.onHangup(ctx)
-	within(ctx, 5*time.Second, func() { r.follow(ctx, source) })
+	within(ctx, 5*time.Second, func() { r.follow(ctx) })
 	stop()
 	return errors.Join(r.rings.close(), <-served)
 }
 
-// follow follows until the context ends. What the agent's ring has since the
-// last tick of ours is asked for first.
-func (r *remote) follow(ctx context.Context, source *url.URL) {
-	after := r.keeper.Open()
-	for ctx.Err() == nil {
-		s, err := follow.Open(ctx, follow.Options{URL: source, Interval: time.Duration(r.config.General.Interval), After: after,
-			Compress: true, State: r.follows})
-		if err == nil {
-			r.follows(nil)
-			err = r.take(&feed{stream: s})
-			s.Close()
+// follow keeps what the agent ticks until the context ends. What its ring has
+// since the last tick of ours is asked for first.
+func (r *remote) follow(ctx context.Context) {
+	s := follow.Await(ctx, follow.Options{URL: r.source, Interval: time.Duration(r.config.General.Interval), After: r.keeper.Open(),
+		Client: r.access.client(followPatience), Header: r.access.header, Compress: !loopback(r.source), State: r.follows})
+	defer s.Close()
+	for {
+		err := r.take(&feed{stream: s})
+		if ctx.Err() != nil {
+			return
 		}
-		after = r.keeper.Open()
-		if ctx.Err() == nil {
-			r.follows(err)
-		}
+		r.follows(err)
+		s.Restart() // what it brought cannot be read
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -92,7 +99,7 @@ func (r *remote) follow(ctx context.Context, source *url.URL) {
 
 // follows takes in that the agent is followed (nil) or not, and says it once.
 func (r *remote) follows(err error) {
-	source := r.config.General.Source
+	source := r.source.Redacted()
 	if err == nil {
 		if r.away.Swap(nil) != nil {
 			r.log.Info("the agent is followed again", "agent", source)
@@ -100,8 +107,12 @@ func (r *remote) follows(err error) {
 		return
 	}
 	reason := err.Error()
+	var h hinted
+	if errors.As(r.access.explain(source, err), &h) {
+		reason += "; " + h.hint
+	}
 	if r.away.Swap(&reason) == nil {
-		r.log.Warn("the agent cannot be followed; it is tried again", "agent", source, "error", err)
+		r.log.Warn("the agent cannot be followed; it is tried again", "agent", source, "error", reason)
 	}
 }
 
@@ -160,8 +171,8 @@ type remoteStatus struct {
 	Hindsight []hindsight.Status `json:"hindsight"`
 }
 
-func (r *remote) status(source string) remoteStatus {
-	s := remoteStatus{Version: version, Source: source, Following: r.run.Load() != nil, Hindsight: r.rings.Status()}
+func (r *remote) status() remoteStatus {
+	s := remoteStatus{Version: version, Source: r.source.Redacted(), Following: r.run.Load() != nil, Hindsight: r.rings.Status()}
 	if why := r.away.Load(); why != nil {
 		s.Following, s.Reason = false, *why
 	}
@@ -169,7 +180,7 @@ func (r *remote) status(source string) remoteStatus {
 }
 
 // server serves the ring as an agent serves its own.
-func (r *remote) server(source string) *http.Server {
+func (r *remote) server() *http.Server {
 	interval := time.Duration(r.config.General.Interval)
 	reader := r.rings.reader(nil)
 	return newServer(web.New(web.Options{
@@ -182,7 +193,7 @@ func (r *remote) server(source string) *http.Server {
 			return p
 		},
 		API:    query.API(query.New(query.Options{Lookback: lookback(interval)}), reader, buildInfo()),
-		Status: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, r.status(source)) }),
+		Status: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, r.status()) }),
 		Others: r.rings.Handlers(),
 		Listen: r.config.General.Listen,
 	}))

@@ -70,7 +70,7 @@ command, exits as the command does (128 + signal where one killed it), or with
 124 when --duration ended it.`,
 		Example: `  rezolus record -i 100ms -d 10s -o x.rzr
   rezolus record -i 1ms -o bench.rzr -- ./bench --fast
-  rezolus record --url https://me:secret@db1:4241 --ca ca.pem -m host=db1 -o db1.rzr
+  rezolus record --url https://db1:4241 --ca ca.pem --username me --password-file pw -m host=db1 -o db1.rzr
   rezolus record --endpoint http://a:4241,role=service --endpoint http://b:9090/metrics,source=vllm -o ab.rzr
   sudo rezolus record --local -d 1m -o here.rzr
   rezolus record --interval 1s --duration 15m http://localhost:4241 rezolus.parquet`,

@@ -3,14 +3,7 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,7 +16,6 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"golang.org/x/crypto/bcrypt"
 
 	"rezolus/internal/metric"
 	"rezolus/internal/store"
@@ -63,28 +55,6 @@ func another(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], "http://"+l.Addr().String())
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), fmt.Appendf(nil, "[general]\nlisten = %q\ninterval = \"100ms\"\n[hindsight]\nenabled = false\n"+
 		"[defaults]\nenabled = false\n[samplers.cpu_usage]\nenabled = true\n[budget]\ncpu = \"100%%\"\nmemory = \"1GiB\"\n", l.Addr()), 0o644))
-}
-
-// webconfig writes a certificate for 127.0.0.1 and the files by which an agent
-// uses it and asks for a password: webconfig USER PASSWORD.
-func webconfig(ts *testscript.TestScript, neg bool, args []string) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	ts.Check(err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	ts.Check(err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	ts.Check(err)
-	hash, err := bcrypt.GenerateFromPassword([]byte(args[1]), bcrypt.MinCost)
-	ts.Check(err)
-	for name, text := range map[string][]byte{
-		"cert.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		"key.pem":  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
-		"web.yml":  fmt.Appendf(nil, "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\nbasic_auth_users:\n  %s: %s\n", args[0], hash),
-	} {
-		ts.Check(os.WriteFile(ts.MkAbs(name), text, 0o600))
-	}
 }
 
 func TestProgressLine(t *testing.T) {

@@ -145,7 +145,7 @@ func (r *recorder) one(ctx context.Context, p *place, path string) (part, error)
 		}
 		cancel()
 		if !errors.Is(err, follow.ErrNoAgent) || p.protocol == speaksRezolus {
-			return nil, cannotFollow(p, err)
+			return nil, f.access.explain(p.url.Redacted(), err)
 		}
 		alone := *p
 		alone.protocol, p = speaksPrometheus, &alone

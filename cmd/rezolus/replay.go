@@ -18,9 +18,9 @@ import (
 
 // replayFlags are what `rezolus replay` was asked for.
 type replayFlags struct {
-	listen, from string
-	speed        float64
-	loop, now    bool
+	listen, from, webConfig string
+	speed                   float64
+	loop, now               bool
 }
 
 // The speeds of a replay.
@@ -55,6 +55,7 @@ agent.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.listen, "listen", "l", "127.0.0.1:9100", "address to serve at; port 0 takes a free one")
+	flags.StringVar(&f.webConfig, "web-config", "", "`file` with TLS and passwords, as the agent's web_config")
 	flags.Float64Var(&f.speed, "speed", 1, "how much faster than it was")
 	flags.StringVar(&f.from, "from", "", "begin at this `time` of the recording: RFC 3339, Unix seconds, +30s, -30s")
 	flags.BoolVar(&f.loop, "loop", false, "begin again at the end")
@@ -85,12 +86,15 @@ func replay(ctx context.Context, path string, f replayFlags) error {
 			return usage{fmt.Errorf("--from %s: %s ends at %s", f.from, path, stamp(last))}
 		}
 	}
+	server, err := secure(newServer(p.handler()), "--web-config", f.webConfig)
+	if err != nil {
+		return err
+	}
 	listener, err := listen(f.listen)
 	if err != nil {
 		return err
 	}
-	server := newServer(p.handler())
-	fmt.Printf("%s: http://%s/\n", path, listener.Addr())
+	fmt.Printf("%s: %s://%s/\n", path, server.scheme(), listener.Addr())
 	// The end of the replay is not the server's, but its failure is.
 	ctx, stop := context.WithCancel(ctx)
 	played := make(chan error, 1)

@@ -25,8 +25,8 @@ type secured struct {
 // withTLS finds the section of the file that turns TLS on.
 var withTLS = regexp.MustCompile(`(?m)^tls_server_config\s*:`)
 
-// secure checks the file.
-func secure(server *http.Server, file string) (*secured, error) {
+// secure checks the file. name is the flag or the key that names it.
+func secure(server *http.Server, name, file string) (*secured, error) {
 	s := &secured{Server: server, file: file}
 	if file == "" {
 		return s, nil
@@ -36,7 +36,7 @@ func secure(server *http.Server, file string) (*secured, error) {
 		err = web.Validate(file)
 	}
 	if err != nil {
-		return nil, hint(usage{fmt.Errorf("general.web_config: %w", err)}, "SECURITY.md has an example")
+		return nil, hint(usage{fmt.Errorf("%s: %w", name, err)}, "SECURITY.md has an example")
 	}
 	s.tls = withTLS.Match(text)
 	return s, nil

@@ -3,14 +3,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,64 +18,51 @@ import (
 
 func newStatus() *cobra.Command {
 	var asJSON bool
+	var access access
 	cmd := &cobra.Command{
 		Use:   "status [URL]",
 		Short: "Say how a running agent fares",
-		Long: `Asks an agent for its samplers and prints those that are not healthy. Exits
-with 3 when one failed; a sampler that the kernel does not support is no
-failure. With --json it prints all the agent says.`,
-		Example: "  rezolus status\n  rezolus status http://127.0.0.1:4241 --json",
-		Args:    cobra.MaximumNArgs(1),
+		Long: `Asks an agent for its samplers and prints those that are not healthy.
+
+Exits with 0 when all is well, 1 when no agent answers, 2 when it was called
+wrongly, and 3 when a sampler failed or runs in part; one that the kernel does
+not support, or that is switched off, is no failure. With --json it prints all
+the agent says, and exits with 0 whatever that is.`,
+		Example: `  rezolus status
+  rezolus status http://127.0.0.1:4241 --json
+  rezolus status https://db1:4241 --ca ca.pem --username me --password-file password`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address := defaultURL
 			if len(args) == 1 {
 				address = args[0]
 			}
-			return status(cmd.OutOrStdout(), address, asJSON)
+			if err := access.understand(); err != nil {
+				return err
+			}
+			return status(cmd.Context(), cmd.OutOrStdout(), &access, address, asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what the agent says")
+	access.flags(cmd.Flags())
 	return cmd
 }
 
-// endpoint is the agent's URL with a path.
-func endpoint(address, path string, values url.Values) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", hint(usage{fmt.Errorf("%q is not the URL of an agent", address)}, "it is like %s", defaultURL)
-	}
-	u = u.JoinPath(path)
-	u.RawQuery = values.Encode()
-	return u.String(), nil
-}
-
-// unreachable explains why nobody answers.
-func unreachable(address string, err error) error {
-	err = fmt.Errorf("no agent at %s: %w", address, err)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return hint(err, "start one with: sudo rezolus")
-	}
-	return err
-}
-
-func status(w io.Writer, address string, asJSON bool) error {
-	u, err := endpoint(address, "status", nil)
+func status(ctx context.Context, w io.Writer, access *access, address string, asJSON bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	answer, err := access.request(ctx, 10*time.Second, http.MethodGet, address, "status", nil, nil)
 	if err != nil {
 		return err
 	}
-	client := http.Client{Timeout: 10 * time.Second}
-	response, err := client.Get(u)
+	defer answer.Close()
+	body, err := io.ReadAll(io.LimitReader(answer, 16<<20))
 	if err != nil {
-		return unreachable(address, err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	if err != nil {
-		return err
+		return fmt.Errorf("read the agent's status: %w", err)
 	}
 	var d statusDocument
-	if response.StatusCode != http.StatusOK || json.Unmarshal(body, &d) != nil {
-		return fmt.Errorf("%s answers %s, which is not an agent's status", u, response.Status)
+	if json.Unmarshal(body, &d) != nil {
+		return fmt.Errorf("what %s answers is not an agent's status", withoutPassword(address))
 	}
 	if asJSON {
 		_, err := w.Write(body)

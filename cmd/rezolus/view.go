@@ -15,7 +15,7 @@ import (
 )
 
 func newView() *cobra.Command {
-	var address string
+	var address, webConfig string
 	cmd := &cobra.Command{
 		Use:     "view FILE",
 		Short:   "Show a recording in the browser",
@@ -23,25 +23,22 @@ func newView() *cobra.Command {
 		Example: "  rezolus view x.rzr\n  rezolus view x.rzr --listen 127.0.0.1:8080",
 		Args:    exactly(1, "a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return view(cmd.Context(), args[0], address)
+			return view(cmd.Context(), args[0], address, webConfig)
 		},
 	}
 	cmd.Flags().StringVarP(&address, "listen", "l", "127.0.0.1:0", "address of the page; port 0 takes a free one")
+	cmd.Flags().StringVar(&webConfig, "web-config", "", "`file` with TLS and passwords, as the agent's web_config")
 	return cmd
 }
 
-func view(ctx context.Context, path, address string) error {
+func view(ctx context.Context, path, address, webConfig string) error {
 	recording, err := openRecording(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer recording.Close()
 	recording.warn(os.Stderr)
-	listener, err := listen(address)
-	if err != nil {
-		return err
-	}
-	server := newServer(web.New(web.Options{
+	server, err := secure(newServer(web.New(web.Options{
 		Page: func() web.Page {
 			// The file may have grown; where it cannot be read any more,
 			// what is known of it stays.
@@ -57,7 +54,14 @@ func view(ctx context.Context, path, address string) error {
 		API:    query.API(query.New(query.Options{Lookback: lookback(recording.Info().Interval)}), recording, buildInfo()),
 		Status: http.NotFoundHandler(),
 		Listen: address,
-	}))
-	fmt.Printf("%s: http://%s/\n", path, listener.Addr())
+	})), "--web-config", webConfig)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(address)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %s://%s/\n", path, server.scheme(), listener.Addr())
 	return serveUntil(ctx, server, listener)
 }

@@ -70,6 +70,8 @@ func keys(t reflect.Type, prefix string, written []string) []string {
 		f := t.Field(i)
 		name := prefix + f.Tag.Get("toml")
 		switch {
+		case f.Anonymous: // its keys are the table's own
+			all = append(all, keys(f.Type, prefix, nil)...)
 		case f.Type.Kind() == reflect.Map && len(written) > 1:
 			all = append(all, keys(f.Type.Elem(), name+"."+written[1]+".", nil)...)
 		case f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct:

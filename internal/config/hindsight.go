@@ -128,6 +128,10 @@ type FollowerGeneral struct {
 	// Output is the directory of the dumps. The original writes each dump
 	// over one file: where that is named, dumps go to its directory.
 	Output string `toml:"output"`
+	// WebConfig is a file of TLS and passwords of what it serves, as the
+	// agent's is.
+	WebConfig string `toml:"web_config"`
+	Access           // to the agent
 }
 
 // FollowerRing is where it keeps what it hears.
@@ -176,8 +180,9 @@ func (f *Follower) check() error {
 	if !strings.Contains(f.General.Source, "://") {
 		f.General.Source = "http://" + f.General.Source
 	}
-	if u, err := url.Parse(f.General.Source); err != nil || u.Host == "" {
-		return fmt.Errorf(" general.source %q: want the URL of an agent, such as http://127.0.0.1:4241", f.General.Source)
+	if u, err := url.Parse(f.General.Source); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		// What is wrong may have a password in it.
+		return errors.New(" general.source: want the URL of an agent, such as http://127.0.0.1:4241")
 	}
 	if f.General.Listen != "" {
 		if _, _, err := net.SplitHostPort(f.General.Listen); err != nil {

@@ -89,12 +89,40 @@ func TestFollowerRefused(t *testing.T) {
 		"[general]\nsegment_rows = 900": "2: general.segment_rows is a key of the original",
 		"[general]\nsourc = 'x'":        "did you mean general.source",
 		"[general]\nsource = '::'":      "want the URL of an agent",
+		"[general]\nsource = 'ftp://a'": "want the URL of an agent",
+		"[general]\npasword_file = 'x'": "did you mean general.password_file",
 		"[general]\nlisten = 'x'":       "want host:port",
 		"[hindsight]\npath = 'x'":       "absolute path",
 	} {
 		if _, err := ParseFollower([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestFollowerAccess reads the keys that every client has as flags.
+func TestFollowerAccess(t *testing.T) {
+	f, err := ParseFollower([]byte(`[general]
+source = "https://a"
+ca = "ca.pem"
+cert = "c"
+key = "k"
+insecure = true
+username = "me"
+password_file = "p"
+headers = ["@token", "a: b"]
+web_config = "w.yml"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Access{CA: "ca.pem", Cert: "c", Key: "k", Insecure: true, Username: "me", PasswordFile: "p", Headers: []string{"@token", "a: b"}}
+	if diff := cmp.Diff(want, f.General.Access); diff != "" || f.General.WebConfig != "w.yml" {
+		t.Errorf("web_config %q, and %s", f.General.WebConfig, diff)
+	}
+	secret := "http://me:s3cret@[::"
+	if _, err := ParseFollower([]byte("[general]\nsource = '" + secret + "'")); err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -42,8 +42,9 @@ type Options struct {
 	// Idle is how long nothing may come before the connection is given up;
 	// 0: ten seconds, or three intervals if that is more.
 	Idle time.Duration
-	// State is told when the stream breaks (and why) and when it is there
-	// again (nil), in the goroutine of Next. It may be nil.
+	// State is told when the stream breaks, and why, when the reason changes
+	// for which it cannot be had, and when it is there again (nil), in the
+	// goroutine of Next. It may be nil.
 	State func(err error)
 }
 
@@ -61,9 +62,9 @@ type StatusError struct {
 func (e *StatusError) Error() string { return fmt.Sprintf("%s answers %s", e.Where, e.Text) }
 
 // NewClient makes a client for streams, which have no end: only getting one
-// may not take for ever.
-func NewClient(t *tls.Config) *http.Client {
-	return &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: 10 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+// may not take for ever, and its answer begins within patience.
+func NewClient(t *tls.Config, patience time.Duration) *http.Client {
+	return &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: patience, TLSHandshakeTimeout: 10 * time.Second,
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, TLSClientConfig: t, DisableCompression: true}}
 }
 
@@ -114,8 +115,17 @@ func (c *connection) close() {
 // Open follows an agent until ctx ends. It fails if the agent does not answer
 // now; later it is waited for.
 func Open(ctx context.Context, o Options) (*Stream, error) {
+	s := Await(ctx, o)
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Await is Open for an agent that need not be there yet: Next waits for it.
+func Await(ctx context.Context, o Options) *Stream {
 	if o.Client == nil {
-		o.Client = NewClient(nil)
+		o.Client = NewClient(nil, 10*time.Second)
 	}
 	if o.Idle <= 0 {
 		o.Idle = max(10*time.Second, 3*o.Interval)
@@ -123,11 +133,7 @@ func Open(ctx context.Context, o Options) (*Stream, error) {
 	if o.State == nil {
 		o.State = func(error) {}
 	}
-	s := &Stream{o: o, ctx: ctx, id: newID()}
-	if err := s.connect(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return &Stream{o: o, ctx: ctx, id: newID()}
 }
 
 func newID() string {
@@ -167,7 +173,7 @@ func (s *Stream) request(ctx context.Context, more url.Values) (*http.Request, e
 	for key, values := range s.o.Header {
 		r.Header[key] = values
 	}
-	if u := s.o.URL.User; u != nil {
+	if u := s.o.URL.User; u != nil && r.Header.Get("Authorization") == "" {
 		password, _ := u.Password()
 		r.SetBasicAuth(u.Username(), password)
 	}
@@ -300,15 +306,21 @@ func (s *Stream) Next() (Tick, error) {
 
 // reconnect tries until it succeeds or the context ends, at first often.
 func (s *Stream) reconnect() error {
+	said := ""
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		select {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-time.After(wait):
 		}
-		if err := s.connect(); err == nil {
+		err := s.connect()
+		if err == nil {
 			s.o.State(nil)
 			return nil
+		}
+		if text := err.Error(); text != said && s.ctx.Err() == nil {
+			said = text
+			s.o.State(err)
 		}
 	}
 }
