@@ -11,6 +11,9 @@
 // A histogram is a plain []uint64 of Buckets(g) words. The kernel side, in
 // probes/include/hist.bpf.h, computes the same indices.
 //
+// Native histograms, of Prometheus, have no fixed set of buckets: Slot names
+// theirs.
+//
 // This package knows only arithmetic: no names, no units, no time.
 package hist
 
