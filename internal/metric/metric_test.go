@@ -125,6 +125,7 @@ func TestParseSchemaRefusesEveryPrefix(t *testing.T) {
 
 func FuzzParseSchema(f *testing.F) {
 	f.Add(mustSchema(f, "task", testSeries()).AppendBinary(nil))
+	f.Add(mustSchema(f, "scrape", []Series{{Desc: sizes(), Values: []string{"read"}}}).AppendBinary(nil))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := ParseSchema(b)
