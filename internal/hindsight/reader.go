@@ -194,7 +194,7 @@ func before(c *metric.Column, begin, until int64) metric.Column {
 	g, _ := slices.BinarySearch(c.Gone, until)
 	b := *c
 	b.Time, b.Start, b.Gone = c.Time[:n], c.Start[:n], c.Gone[:g]
-	if c.Desc.Kind != metric.Histogram {
+	if !c.Desc.Kind.Buckets() {
 		b.Word = c.Word[:n]
 		return b
 	}
@@ -215,7 +215,7 @@ func concat(a, b *metric.Column) metric.Column {
 	c.Gone = slices.Concat(a.Gone, b.Gone)
 	slices.Sort(c.Gone)
 	c.Gone = slices.Compact(c.Gone)
-	if c.Desc.Kind != metric.Histogram {
+	if !c.Desc.Kind.Buckets() {
 		c.Word = slices.Concat(a.Word, b.Word)
 		return c
 	}

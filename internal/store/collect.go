@@ -164,7 +164,7 @@ func (s *collected) fits(schema *metric.Schema) bool {
 
 func sameDesc(a, b *metric.Desc) bool {
 	return a == b || a.Name == b.Name && a.Help == b.Help && a.Unit == b.Unit && a.Kind == b.Kind &&
-		a.Float == b.Float && a.Power == b.Power && a.Sampler == b.Sampler && slices.Equal(a.Keys, b.Keys)
+		a.Float == b.Float && a.Power == b.Power && slices.Equal(a.Slots, b.Slots) && a.Sampler == b.Sampler && slices.Equal(a.Keys, b.Keys)
 }
 
 // change puts a schema in force. Series that go on keep their life.

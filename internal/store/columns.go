@@ -4,7 +4,9 @@ package store
 
 import (
 	"math"
+	"slices"
 
+	"rezolus/internal/hist"
 	"rezolus/internal/metric"
 )
 
@@ -16,8 +18,9 @@ type column struct {
 	at, n  int
 	own    bool // Time is its own, as the frames are not in a row
 	starts []startRun
-	live   bool     // the last sample is not followed by an end
-	last   []uint64 // the buckets of the last sample
+	live   bool        // the last sample is not followed by an end
+	last   []uint64    // the buckets of the last sample
+	slots  []hist.Slot // of last, in a native histogram
 	round  int
 }
 
@@ -65,16 +68,14 @@ func (c *column) lastTime() int64 {
 // dirty; pick.all says so.
 func (c *column) add(l *timeline, p *pick, hint int) {
 	c.frames(l, len(l.times)-1, 1, p.start)
-	if c.Desc.Kind != metric.Histogram {
+	if !c.Desc.Kind.Buckets() {
 		if c.Word == nil {
 			c.Word = make([]uint64, 0, hint)
 		}
 		c.Word = append(c.Word, p.words[0])
 		return
 	}
-	if c.last == nil {
-		c.last = make([]uint64, len(p.words))
-	}
+	c.fit(p.slots, len(p.words))
 	if p.all {
 		for i := range p.words {
 			c.step(p, int32(i))
@@ -90,25 +91,59 @@ func (c *column) add(l *timeline, p *pick, hint int) {
 
 func (c *column) step(p *pick, i int32) {
 	if add := p.words[i] - c.last[i]; add != 0 {
-		c.Step = append(c.Step, metric.Step{Bucket: i, Add: int64(add)})
+		c.Step = append(c.Step, metric.Step{Bucket: c.bucket(i), Add: int64(add)})
 		c.last[i] = p.words[i]
 	}
+}
+
+// bucket is what a step calls a word: its number, or its slot.
+func (c *column) bucket(word int32) int32 {
+	if c.slots == nil {
+		return word
+	}
+	return int32(c.slots[word])
+}
+
+// fit makes the buckets of the last sample those of the next, which has so
+// many words. The slots of a native histogram may have become others: what
+// has no word any more steps to zero.
+func (c *column) fit(slots []hist.Slot, words int) {
+	if c.last == nil || slots == nil {
+		if c.slots = slots; c.last == nil {
+			c.last = make([]uint64, words)
+		}
+		return
+	}
+	if &c.slots[0] == &slots[0] {
+		return
+	}
+	if slices.Equal(c.slots, slots) {
+		c.slots = slots
+		return
+	}
+	last := make([]uint64, words)
+	for i, s := range c.slots {
+		if at, ok := slices.BinarySearch(slots, s); ok {
+			last[at] = c.last[i]
+		} else if v := c.last[i]; v != 0 {
+			c.Step = append(c.Step, metric.Step{Bucket: int32(s), Add: -int64(v)})
+		}
+	}
+	c.last, c.slots = last, slots
 }
 
 // extend appends the samples of a life from a frame of a timeline on. As many
 // as hint may come: most series that are there for all of a segment stay.
 func (c *column) extend(l *timeline, at int, life *partLife, hint int) {
 	c.frames(l, at, life.until-life.from, life.start)
-	if c.Desc.Kind != metric.Histogram {
+	if !c.Desc.Kind.Buckets() {
 		if c.Word == nil && at+len(life.word) == len(l.times) {
 			c.Word = make([]uint64, 0, max(hint, len(life.word)))
 		}
 		c.Word = append(c.Word, life.word...)
 		return
 	}
-	if c.last == nil {
-		c.last = make([]uint64, c.Desc.Words())
-	}
+	c.fit(life.desc.Slots, life.desc.Words())
 	// The first sample has its buckets as they are: take off what was before.
 	now := make([]uint64, len(c.last))
 	for _, s := range life.step[:life.end[0]] {
@@ -116,16 +151,16 @@ func (c *column) extend(l *timeline, at int, life *partLife, hint int) {
 	}
 	for i, v := range now {
 		if d := v - c.last[i]; d != 0 {
-			c.Step = append(c.Step, metric.Step{Bucket: int32(i), Add: int64(d)})
+			c.Step = append(c.Step, metric.Step{Bucket: c.bucket(int32(i)), Add: int64(d)})
 		}
 	}
 	base := len(c.Step) - life.end[0]
-	c.Step = append(c.Step, life.step[life.end[0]:]...)
-	for _, e := range life.end {
-		c.End = append(c.End, base+e)
-	}
 	for _, s := range life.step[life.end[0]:] {
 		now[s.Bucket] += uint64(s.Add)
+		c.Step = append(c.Step, metric.Step{Bucket: c.bucket(s.Bucket), Add: s.Add})
+	}
+	for _, e := range life.end {
+		c.End = append(c.End, base+e)
 	}
 	c.last = now
 }

@@ -136,7 +136,7 @@ func (s *rowSource) column(in *segmentReader, life, first, n int, step func(row,
 		return err
 	}
 	base := s.base + e.Off
-	if e.Desc.Kind == metric.Histogram {
+	if e.Desc.Kind.Buckets() {
 		return readBuckets(b, e.Desc.Words(), n, func(index, i int, d uint64) { step(s.segmentSource.row(first+i), base+index, d) })
 	}
 	if s.scratch, err = readWord(b, n, s.scratch[:0]); err != nil {

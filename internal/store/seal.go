@@ -236,7 +236,7 @@ func (s *sealing) column(l *life, from, n int) {
 		return st
 	}
 	at := len(s.body)
-	if d.Kind == metric.Histogram {
+	if d.Kind.Buckets() {
 		s.body = appendBuckets(s.body, s.c.init[l.base:][:words], stepsOf)
 	} else {
 		st := stepsOf(0)

@@ -172,6 +172,7 @@ type partSource struct {
 // partLife is the samples of one column: those at times[from:].
 type partLife struct {
 	col   *column
+	desc  *metric.Desc
 	start int64
 	from  int
 	until int
@@ -239,7 +240,7 @@ func (r *segmentReader) source(s *segmentSource, picks []wanted, walls []int64, 
 	}
 	begins, ends := s.spans()
 	for _, w := range picks {
-		l := partLife{col: w.col, start: w.series.Start, from: max(begins[w.number], lo), until: min(ends[w.number], hi)}
+		l := partLife{col: w.col, start: w.series.Start, desc: w.series.Desc, from: max(begins[w.number], lo), until: min(ends[w.number], hi)}
 		if l.from >= l.until {
 			continue
 		}
@@ -258,7 +259,7 @@ func (r *segmentReader) source(s *segmentSource, picks []wanted, walls []int64, 
 
 // read decodes the samples from..until of a life whose frames are begin..end.
 func (l *partLife) read(b []byte, d *metric.Desc, begin, end int) error {
-	if d.Kind != metric.Histogram {
+	if !d.Kind.Buckets() {
 		words, err := readWord(b, end-begin, make([]uint64, 0, end-begin))
 		if err == nil {
 			l.word = words[l.from-begin : l.until-begin]

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"rezolus/internal/hist"
 	"rezolus/internal/metric"
 )
 
@@ -98,6 +99,7 @@ type picked struct {
 type pick struct {
 	off   int
 	start int64
+	slots []hist.Slot // of a native histogram
 	words []uint64
 	dirty []int32
 	all   bool // the column does not know how the words came to be
@@ -178,7 +180,7 @@ func (s *selection) pick(schema *metric.Schema) *picked {
 	maps.DeleteFunc(s.picked, func(_ uint64, old *picked) bool { return old.source == schema.Source })
 	p := &picked{source: schema.Source, words: schema.Words}
 	for _, w := range s.wanted(schema) {
-		p.picks = append(p.picks, pick{off: w.series.Off, start: w.series.Start,
+		p.picks = append(p.picks, pick{off: w.series.Off, start: w.series.Start, slots: w.series.Desc.Slots,
 			words: make([]uint64, w.series.Desc.Words()), all: true, col: w.col})
 	}
 	return p
