@@ -154,8 +154,8 @@ func (h *histograms) AtFloatHistogram(fh *histogram.FloatHistogram) (int64, *his
 // says so: it saves the engine comparing all buckets. Where there was one the
 // engine learns it from the start. A hint would say it too, but then the
 // engine drops the sum and the difference of this sample and one without.
-func (h *histograms) hint() histogram.CounterResetHint {
-	if start := h.column.Start; h.prev >= 0 && start[h.at] != 0 && start[h.prev] == start[h.at] {
+func (c *cursor) hint() histogram.CounterResetHint {
+	if start := c.column.Start; c.prev >= 0 && start[c.at] != 0 && start[c.prev] == start[c.at] {
 		return histogram.NotCounterReset
 	}
 	return histogram.UnknownCounterReset

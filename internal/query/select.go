@@ -221,7 +221,15 @@ func (s *series) Labels() labels.Labels { return s.labels }
 
 // Iterator reuses the memory of the iterator before, if it was one of ours.
 func (s *series) Iterator(old chunkenc.Iterator) chunkenc.Iterator {
-	if s.column.Desc.Kind == metric.Histogram {
+	switch kind := s.column.Desc.Kind; {
+	case kind.Native():
+		it, ok := old.(*natives)
+		if !ok {
+			it = &natives{}
+		}
+		it.reset(s.column)
+		return it
+	case kind == metric.Histogram:
 		it, ok := old.(*histograms)
 		if !ok {
 			it = &histograms{}
