@@ -87,16 +87,16 @@ func (p *text) describe(name string) declared {
 	if d, ok := p.declared[name]; ok {
 		switch d.kind {
 		case "counter":
-			return declared{counter, d.help}
+			return declared{kind: counter, help: d.help}
 		case "gauge", "summary", "histogram", "info", "stateset", "gaugehistogram":
-			return declared{gauge, d.help}
+			return declared{kind: gauge, help: d.help}
 		}
-		return declared{untyped, d.help}
+		return declared{kind: untyped, help: d.help}
 	}
 	if at := strings.LastIndexByte(name, '_'); at > 0 {
 		d := p.declared[name[:at]]
 		if k, ok := members[d.kind][name[at:]]; ok {
-			return declared{k, d.help}
+			return declared{kind: k, help: d.help}
 		}
 	}
 	return declared{}

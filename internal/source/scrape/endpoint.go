@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scrape reads what other programs publish over the network: the text
-// formats of Prometheus and OpenMetrics, the stats of memcached and Pelikan,
+// Package scrape reads what other programs publish over the network: the
+// protocol buffers and text formats of Prometheus and OpenMetrics, the stats of memcached and Pelikan,
 // and the numbers of a JSON document. docs/external.md says what becomes of
 // each.
 //
@@ -25,7 +25,7 @@ import (
 // Endpoint is one place to scrape. What is zero takes the default that stands
 // beside it.
 type Endpoint struct {
-	// URL says where and how: http:// and https:// are Prometheus's text
+	// URL says where and how: http:// and https:// are Prometheus's formats
 	// (or OpenMetrics), http+json:// and https+json:// a JSON document,
 	// memcache://host:port the stats of memcached or Pelikan. A user and
 	// password in it are sent as basic authentication.

@@ -8,15 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 )
 
-// accept asks for the older format first: its counters have one name, and its
-// histograms no lines that say when they were created.
-const accept = "text/plain;version=0.0.4;q=1,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
+// accept asks for protocol buffers first, the only form that has native
+// histograms. Of the text formats the older is better: its counters have one
+// name, and its histograms no lines that say when they were created.
+const accept = protobufType + ";proto=" + protobufMessage + ";encoding=delimited;q=1," +
+	"text/plain;version=0.0.4;q=0.8,application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"
+
+const (
+	protobufType    = "application/vnd.google.protobuf"
+	protobufMessage = "io.prometheus.client.MetricFamily"
+)
 
 // web fetches over HTTP.
 type web struct {
@@ -25,6 +33,7 @@ type web struct {
 	accept string
 	header http.Header
 	text   bool // of Prometheus, not JSON
+	binary bool // so was the last answer: protocol buffers, not text
 	gzip   gzip.Reader
 }
 
@@ -44,6 +53,7 @@ func newWeb(u *url.URL, e Endpoint) *web {
 
 var (
 	errTooLarge  = errors.New("the answer is too large")
+	errForm      = errors.New("the answer has protocol buffers of another kind than asked for")
 	errTruncated = errors.New("the answer has no # EOF: it is cut off")
 )
 
@@ -74,6 +84,10 @@ func (w *web) fetch(ctx context.Context, buf []byte, limit int) ([]byte, error) 
 	if answer.StatusCode != http.StatusOK {
 		return buf, statusError(answer.StatusCode)
 	}
+	kind, parameters, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	if w.binary = w.text && kind == protobufType; w.binary && (parameters["encoding"] != "delimited" || parameters["proto"] != protobufMessage) {
+		return buf, errForm
+	}
 	var from io.Reader = answer.Body
 	if strings.EqualFold(answer.Header.Get("Content-Encoding"), "gzip") {
 		if err := w.gzip.Reset(answer.Body); err != nil {
@@ -84,7 +98,7 @@ func (w *web) fetch(ctx context.Context, buf []byte, limit int) ([]byte, error) 
 	if buf, err = readAll(from, buf, limit); err != nil {
 		return buf, err
 	}
-	if w.text && strings.HasPrefix(answer.Header.Get("Content-Type"), "application/openmetrics-text") &&
+	if w.text && kind == "application/openmetrics-text" &&
 		!strings.HasSuffix(strings.TrimSuffix(string(buf[max(0, len(buf)-len(eof)-1):]), "\n"), eof) {
 		return buf, errTruncated
 	}

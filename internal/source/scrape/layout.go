@@ -14,6 +14,7 @@ import (
 // finish ends a scrape that was read to its end. Series that were not in it
 // are gone.
 func (t *table) finish() error {
+	defer func() { t.was = t.began }()
 	for _, s := range t.laid {
 		if s.taken == t.scrape {
 			t.commit(s)
@@ -35,15 +36,39 @@ func (t *table) finish() error {
 
 // commit makes the value of the scrape that of the series.
 func (t *table) commit(s *series) {
-	if f := s.family; f.kind == counter {
+	f := s.family
+	switch f.kind {
+	case counter:
 		if !s.next.exact && !f.float {
 			f.float, f.desc, t.fresh = true, nil, true
 		}
-		if s.laid && s.next.below(s.last) {
-			s.start, t.fresh = t.began, true
+		t.count(s, s.laid && s.next.below(s.last))
+	case native, nativeGauge:
+		if !f.hold(s.next.native, t) {
+			t.drops[badHistogram]++
+			s.taken, t.fresh = 0, true
+			break
+		}
+		if f.kind == native {
+			t.count(s, s.laid && s.next.native.below(s.last.native))
 		}
 	}
-	s.last = s.next
+	s.last, s.spare = s.next, s.last.native
+}
+
+// count finds when a series began to count. What the endpoint says is believed
+// if it is later than the last scrape: its clock is another, and some reckon
+// the moment anew each time.
+func (t *table) count(s *series, fell bool) {
+	created := min(s.begun, t.began)
+	switch {
+	case !s.laid:
+		s.start = created
+	case created > t.was && created > s.start:
+		s.start, t.fresh = created, true
+	case fell:
+		s.start, t.fresh = t.began, true
+	}
 }
 
 func (r reading) below(o reading) bool {
@@ -78,6 +103,7 @@ func (t *table) lay() error {
 		t.laid = append(t.laid, s)
 	}
 	slices.SortFunc(t.laid, compare)
+	t.bound()
 	all := make([]metric.Series, len(t.laid))
 	for i, s := range t.laid {
 		if s.family.desc == nil {
@@ -99,6 +125,24 @@ func (t *table) lay() error {
 		t.schema = schema
 	}
 	return nil
+}
+
+// bound drops native histograms that a frame has no room for.
+func (t *table) bound() {
+	words := 0
+	t.laid = slices.DeleteFunc(t.laid, func(s *series) bool {
+		n := 1
+		if s.family.kind.native() {
+			n = len(s.family.slots)
+		}
+		if words+n > maxWords {
+			t.drops[overBound]++
+			s.taken, s.laid = 0, false
+			return true
+		}
+		words += n
+		return false
+	})
 }
 
 // compare orders series by name, then labels.
@@ -135,6 +179,15 @@ func (f *family) describe() *metric.Desc {
 	if f.kind == counter && !f.float {
 		d.Kind, d.Float = metric.Counter, false
 	}
+	if f.unit != metric.None {
+		d.Unit = f.unit
+	}
+	switch f.kind {
+	case native:
+		d.Kind, d.Float, d.Slots = metric.Native, f.float, f.slots
+	case nativeGauge:
+		d.Kind, d.Float, d.Slots = metric.NativeGauge, f.float, f.slots
+	}
 	if d.Help == "" {
 		d.Help = "scraped from an endpoint"
 	}
@@ -165,10 +218,13 @@ func (t *table) write(f *metric.Frame) {
 	f.Schema = t.schema
 	f.Resize(t.schema.Words)
 	for i, s := range t.laid {
-		if s.family.desc.Float {
-			f.Values[i] = math.Float64bits(s.last.float)
-		} else {
-			f.Values[i] = s.last.whole
+		switch e := &t.schema.Series[i]; {
+		case e.Desc.Kind.Native():
+			s.last.native.write(f.Values[e.Off:e.Off+len(e.Desc.Slots)], e.Desc)
+		case e.Desc.Float:
+			f.Values[e.Off] = math.Float64bits(s.last.float)
+		default:
+			f.Values[e.Off] = s.last.whole
 		}
 	}
 }

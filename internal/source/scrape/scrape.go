@@ -59,8 +59,19 @@ func newSource(e Endpoint, reserved func(string) bool, to *fate) (*Source, error
 	} else {
 		w := newWeb(u, e)
 		s.fetch, s.idle = w.fetch, w.close
-		if text := newText(s.table); w.text {
-			s.parse, s.settle = text.parse, text.settle
+		if text, binary := newText(s.table), newProtobuf(s.table); w.text {
+			s.parse, s.settle = func(body []byte) error {
+				if w.binary {
+					return binary.parse(body)
+				}
+				return text.parse(body)
+			}, func() {
+				if w.binary {
+					binary.settle()
+				} else {
+					text.settle()
+				}
+			}
 		} else {
 			s.parse = (&document{s.table, e.Counters}).parse
 		}
@@ -175,7 +186,7 @@ func why(err error) failure {
 		return byStatus
 	case errors.Is(err, errTooLarge):
 		return bySize
-	case errors.As(err, &parse), errors.Is(err, errTruncated):
+	case errors.As(err, &parse), errors.Is(err, errTruncated), errors.Is(err, errForm):
 		return byContent
 	}
 	return byConnection

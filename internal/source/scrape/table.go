@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"rezolus/internal/hist"
 	"rezolus/internal/metric"
 )
 
@@ -17,6 +18,8 @@ const (
 	untyped kind = iota // a gauge as far as we know
 	counter
 	gauge
+	native      // a native histogram
+	nativeGauge // one whose counts fall, too
 )
 
 // reading is one value as it was written: a whole number of 64 bits where it
@@ -25,6 +28,8 @@ type reading struct {
 	float float64
 	whole uint64
 	exact bool // whole is the value
+	// native is the value of a native histogram, which is nothing else.
+	native *nativeHistogram
 }
 
 // number is the reading of a float.
@@ -44,21 +49,27 @@ type family struct {
 	name  string
 	kind  kind
 	help  string
-	keys  []string // of all its series and endpoint, sorted
-	float bool     // a counter with fractions: kept as a float gauge, for good
+	unit  metric.Unit // as declared; empty: the name tells
+	keys  []string    // of all its series and endpoint, sorted
+	float bool        // a counter with fractions: kept as a float gauge, for good; a native histogram's counts are floats
+	slots []hist.Slot // of a native histogram: what some series of it has needed
 	desc  *metric.Desc
 	used  uint64 // the scrape it was laid out for last
+	seen  uint64 // and the one that a value was taken in
+	gone  bool   // another family has its name
 }
 
 // series is one line of what an endpoint says.
 type series struct {
 	family *family
-	labels []pair  // sorted
-	start  int64   // of a counter that fell; 0: not known
-	last   reading // of the last scrape that was whole
-	next   reading // of the scrape under way
-	taken  uint64  // the scrape it was in last
-	laid   bool    // it is in the layout
+	labels []pair           // sorted
+	start  int64            // when it began to count; 0: not known
+	last   reading          // of the last scrape that was whole
+	next   reading          // of the scrape under way
+	begun  int64            // start as the endpoint says it, in that scrape; 0: it does not
+	taken  uint64           // the scrape it was in last
+	laid   bool             // it is in the layout
+	spare  *nativeHistogram // memory of the value before the last
 }
 
 // table is the membership of an endpoint, and the values of its last scrape.
@@ -74,10 +85,14 @@ type table struct {
 	slow     bool               // written is not to be trusted: something is declared anew
 	scrape   uint64             // number of the present one
 	began    int64              // wall: when it began
+	was      int64              // and when the last good one did
 	added    []*series          // in it, that are not laid out
 	taken    int                // series in it
 	drops    [reasons]uint64    // in it
 	fresh    bool               // the layout is not what it should be
+
+	created int64            // of the sample that is taken next: series.begun
+	buckets *nativeHistogram // and what it holds, if it is a native histogram
 
 	laid   []*series // in the order of the schema
 	schema *metric.Schema
@@ -88,19 +103,21 @@ type table struct {
 type reason int
 
 const (
-	overBound reason = iota // above MaxSeries
-	badName                 // nothing of it is left in our names
-	badLabel                // no label of ours, or too many or too long
-	twice                   // a series again, maybe once two names are one of ours
+	overBound    reason = iota // above MaxSeries
+	badName                    // nothing of it is left in our names
+	badLabel                   // no label of ours, or too many or too long
+	twice                      // a series again, maybe once two names are one of ours
+	badHistogram               // a native histogram that contradicts itself, or is too fine
 	reasons
 )
 
-var reasonNames = [reasons]string{"series", "name", "label", "duplicate"}
+var reasonNames = [reasons]string{"series", "name", "label", "duplicate", "histogram"}
 
 const (
 	endpointKey = "endpoint"
 	maxLabels   = 64
-	maxValue    = 4096 // bytes of a label's value
+	maxValue    = 4096    // bytes of a label's value
+	maxWords    = 1 << 20 // of a frame
 )
 
 func newTable(source string, e Endpoint, reserved func(string) bool) *table {
@@ -122,7 +139,7 @@ func (t *table) begin(wall int64) {
 // way. It reports whether it was.
 func (t *table) quick(key []byte, r reading) bool {
 	s := t.written[string(key)]
-	if s == nil || t.slow {
+	if s == nil || t.slow || s.family.gone {
 		return false
 	}
 	t.set(s, r)
@@ -133,6 +150,7 @@ func (t *table) quick(key []byte, r reading) bool {
 type declared struct {
 	kind kind
 	help string
+	unit metric.Unit
 }
 
 // add takes the value of any series. The labels may be in any order; they are
@@ -147,8 +165,19 @@ func (t *table) add(key []byte, name string, d declared, labels []pair, r readin
 		t.drops[badLabel]++
 		return
 	}
+	if f := t.families[name]; f != nil && f.kind.native() != d.kind.native() {
+		if f.seen == t.scrape {
+			t.drops[twice]++
+			return
+		}
+		f.gone = true
+		delete(t.families, name)
+	}
 	id := identity(name, labels)
 	s := t.known[id]
+	if s != nil && s.family.gone {
+		s = nil
+	}
 	if s == nil {
 		if t.taken >= t.max {
 			t.drops[overBound]++
@@ -159,8 +188,8 @@ func (t *table) add(key []byte, name string, d declared, labels []pair, r readin
 			return
 		}
 		t.known[id] = s
-	} else if f := s.family; f.kind != d.kind || f.help != d.help {
-		f.kind, f.help, f.desc, t.fresh = d.kind, d.help, nil, true
+	} else if f := s.family; f.kind != d.kind || f.help != d.help || f.unit != d.unit {
+		f.kind, f.help, f.unit, f.desc, t.fresh = d.kind, d.help, d.unit, nil, true
 	}
 	t.written[string(key)] = s
 	t.set(s, r)
@@ -229,7 +258,7 @@ func identity(name string, labels []pair) string {
 func (t *table) create(name string, d declared, labels []pair) *series {
 	f := t.families[name]
 	if f == nil {
-		f = &family{name: name, kind: d.kind, help: d.help, keys: []string{endpointKey}, float: d.kind == counter && inSeconds(name)}
+		f = &family{name: name, kind: d.kind, help: d.help, unit: d.unit, keys: []string{endpointKey}, float: d.kind == counter && inSeconds(name)}
 		t.families[name] = f
 	}
 	keys := f.keys
@@ -254,14 +283,21 @@ func inSeconds(name string) bool {
 
 // set takes a value, once a scrape.
 func (t *table) set(s *series, r reading) {
+	n := 1
+	if t.buckets != nil { // each as if it were a series, as it is in a classic one
+		n = max(1, len(t.buckets.buckets))
+	}
 	switch {
 	case s.taken == t.scrape:
 		t.drops[twice]++
-	case t.taken >= t.max:
+	case t.taken+n > t.max:
 		t.drops[overBound]++
 	default:
-		s.taken, s.next = t.scrape, r
-		t.taken++
+		s.taken, s.next, s.begun, s.family.seen = t.scrape, r, t.created, t.scrape
+		if t.buckets != nil {
+			s.next.native, s.spare = s.spare.copy(t.buckets), nil
+		}
+		t.taken += n
 		if !s.laid {
 			t.added = append(t.added, s)
 		}

@@ -165,7 +165,7 @@ func parseReading(b []byte) (reading, bool) {
 		whole = whole*10 + d
 	}
 	if digits {
-		return reading{float64(whole), whole, true}, true
+		return reading{float: float64(whole), whole: whole, exact: true}, true
 	}
 	if len(b) == 0 || len(b) > 64 || bytes.ContainsAny(b, "xXpP_") {
 		return reading{}, false
