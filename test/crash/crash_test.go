@@ -39,7 +39,23 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(tests(m))
+}
+
+func tests(m *testing.M) int {
+	var err error
+	if builds, err = os.MkdirTemp("", "crash"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(builds)
+	// They wait most of the time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
 }
 
 // child records until it is killed. It says the number of each tick on
@@ -59,7 +75,7 @@ func child(what, path, from string) error {
 	}
 	var said [8]byte
 	for n := first; ; n++ {
-		tick(s, n)
+		number(s, n)
 		if err := put(s); err != nil {
 			return err
 		}
@@ -101,8 +117,8 @@ func snapshot() (*metric.Snapshot, error) {
 	return &metric.Snapshot{Run: run, Interval: int64(time.Second), Frames: []metric.Frame{{Schema: schema, Values: make([]uint64, schema.Words)}}}, nil
 }
 
-// tick makes s the tick of a number. Time runs as fast as ticks can be put.
-func tick(s *metric.Snapshot, n uint64) {
+// number makes s the tick of a number. Time runs as fast as ticks can be put.
+func number(s *metric.Snapshot, n uint64) {
 	s.Seq++
 	s.Wall = 1_763_700_000*int64(time.Second) + int64(n)*int64(time.Second)
 	s.Mono = int64(n) * int64(time.Second)

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crash kills processes that record, at random moments and with
-// SIGKILL, and checks that every tick whose Put had returned is in the file.
-// Power cuts are simulated next to the code, by vfs.Mem.
+// SIGKILL, and lets the machine fail under them: full disks, disks that fail,
+// endpoints that hang, agents that are replaced. What was acknowledged must be
+// there afterwards, and what is missing must be told of.
 //
-// By default it kills 200 times, in -short mode 40; go test ./test/crash -kills 1000 kills
-// more.
+// TestKilledAgent and TestKilledRecord kill the real binary, by default 200
+// times in all; TestKilledRing and TestKilledRecorder kill a process that puts
+// ticks as fast as it can, as often. In -short mode it is 40 times;
+// go test ./test/crash -kills 1000 kills more. Power cuts are simulated next to
+// the code, by vfs.Mem.
 package crash
