@@ -51,80 +51,91 @@ type Range struct {
 const (
 	dumpPrefix = "hindsight-"
 	dumpExt    = ".rzr"
-	// loanPrefix is that of a dump that is being sent. What a crash left of
-	// one goes with the next.
-	loanPrefix = ".sending-"
 )
 
-// ErrNone says that there is no tick in a range.
-var ErrNone = errors.New("no ticks")
+var (
+	// ErrNone says that there is no tick in a range.
+	ErrNone = errors.New("no ticks")
+	// ErrSpace says that a dump would take the space that is left to others.
+	ErrSpace = errors.New("no space for the dump")
+)
+
+// Excerpt is what the ring has of a range, until release is called; ErrNone if
+// that is nothing.
+func (k *Keeper) Excerpt(ctx context.Context, r Range) (x *store.Excerpt, release func(), err error) {
+	ring, err := k.reachable()
+	if err == nil {
+		x, release, err = ring.Excerpt(ctx, r.From, r.To)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("dump the ring: %w", err)
+	}
+	if x.Ticks == 0 {
+		release()
+		first, last := ring.Bounds()
+		return nil, nil, fmt.Errorf("%w between %s and %s; the ring has %s to %s", ErrNone, stamp(r.From), stamp(r.To), stamp(first), stamp(last))
+	}
+	return x, release, nil
+}
 
 // Take dumps a range of a ring into a file that is named by the time, which
 // stays until newer ones take its place.
 func (d *Dumps) Take(ctx context.Context, k *Keeper, r Range) (Dumped, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	x, release, err := k.Excerpt(ctx, r)
+	if err != nil {
+		return Dumped{}, err
+	}
+	defer release()
+	if err := d.fs.Mkdir(d.dir); err != nil {
+		return Dumped{}, fmt.Errorf("make the directory for dumps: %w", err)
+	}
+	if err := d.room(k, x.Bytes); err != nil {
+		return Dumped{}, err
+	}
 	stem := dumpPrefix + d.now().UTC().Format("20060102T150405Z")
 	if k.o.Name != "main" {
 		stem += "-" + k.o.Name
 	}
-	var got Dumped
-	err := fs.ErrExist
+	path, err := "", fs.ErrExist
 	for n := 1; errors.Is(err, fs.ErrExist) && n < 1000; n++ {
 		name := stem
 		if n > 1 {
 			name = fmt.Sprintf("%s-%d", stem, n)
 		}
-		got, err = d.dump(ctx, k, filepath.Join(d.dir, name+dumpExt), r)
+		path = filepath.Join(d.dir, name+dumpExt)
+		err = x.WriteFile(ctx, d.fs, path)
 	}
-	if err != nil {
-		return Dumped{}, err
-	}
-	return got, d.limit(filepath.Base(got.Path))
-}
-
-// Lend dumps a range into a file that has no name any more, for reading.
-func (d *Dumps) Lend(ctx context.Context, k *Keeper, r Range) (vfs.File, Dumped, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	path := filepath.Join(d.dir, loanPrefix+k.o.Name)
-	if err := d.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, Dumped{}, fmt.Errorf("remove what an earlier dump left: %w", err)
-	}
-	got, err := d.dump(ctx, k, path, r)
-	if err != nil {
-		return nil, Dumped{}, err
-	}
-	f, err := d.fs.Open(path)
-	err = errors.Join(err, d.fs.Remove(path))
-	got.Path = ""
-	return f, got, err
-}
-
-// dump copies the range into a new file.
-func (d *Dumps) dump(ctx context.Context, k *Keeper, path string, r Range) (Dumped, error) {
-	ring, err := k.reachable()
 	if err != nil {
 		return Dumped{}, fmt.Errorf("dump the ring: %w", err)
 	}
-	if err := d.fs.Mkdir(d.dir); err != nil {
-		return Dumped{}, fmt.Errorf("make the directory for dumps: %w", err)
-	}
-	got, err := ring.Dump(ctx, path, r.From, r.To)
+	return Dumped{path, x.Ticks, x.Bytes, Range{x.First, x.Last}}, d.limit(filepath.Base(path))
+}
+
+// room makes sure that a dump leaves the ring's reserve to others: it would
+// have the ring drop what is oldest. What a crash left of a dump goes.
+func (d *Dumps) room(k *Keeper, bytes int64) error {
+	names, err := d.fs.List(d.dir)
 	if err != nil {
-		return Dumped{}, fmt.Errorf("dump the ring: %w", err)
+		return fmt.Errorf("list the dumps: %w", err)
 	}
-	if got.Ticks == 0 {
-		first, last := ring.Bounds()
-		err := fmt.Errorf("%w between %s and %s; the ring has %s to %s", ErrNone, stamp(r.From), stamp(r.To), stamp(first), stamp(last))
-		return Dumped{}, errors.Join(err, d.fs.Remove(path))
+	for _, n := range names {
+		if strings.HasPrefix(n, dumpPrefix) && strings.HasSuffix(n, store.Unfinished) {
+			if err := d.fs.Remove(filepath.Join(d.dir, n)); err != nil {
+				return fmt.Errorf("remove what an earlier dump left: %w", err)
+			}
+		}
 	}
-	rec, err := store.Open(d.fs, path)
+	_, free, err := d.fs.Space(d.dir)
 	if err != nil {
-		return Dumped{}, err
+		return fmt.Errorf("ask for the space for dumps: %w", err)
 	}
-	info := rec.Info()
-	return Dumped{Path: path, Ticks: got.Ticks, Bytes: got.Bytes, Range: Range{info.First, info.Last}}, rec.Close()
+	if left := free - k.Status().Reserve; bytes > left {
+		return fmt.Errorf("%w: it takes %d MiB, and %d MiB may be used in %s; download it (rezolus hindsight dump -o FILE), or remove what is not needed there",
+			ErrSpace, (bytes+1<<20-1)>>20, max(0, left)>>20, d.dir)
+	}
+	return nil
 }
 
 func stamp(ns int64) string { return time.Unix(0, ns).UTC().Format("2006-01-02T15:04:05.999Z") }

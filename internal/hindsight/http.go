@@ -17,7 +17,6 @@ import (
 
 	"rezolus/internal/config"
 	"rezolus/internal/store"
-	"rezolus/internal/vfs"
 )
 
 // Server are the interfaces of rings over HTTP.
@@ -32,12 +31,14 @@ type Server struct {
 const (
 	// maxEvent is the longest line of text of an event, in bytes.
 	maxEvent = 4096
-	// maxLoans is how many dumps are sent at once: each holds its space on
-	// the disk until it is sent.
-	maxLoans = 4
-	// dumpTime is how long a dump may take.
+	// maxSent is how many dumps are sent at once: each may hold files on the
+	// disk that the ring has let go.
+	maxSent = 4
+	// dumpTime is how long it may take to find what is in a dump, and to
+	// write it into a file.
 	dumpTime = time.Minute
-	// patience is how long a client may take nothing.
+	// patience is how long a client may take for a mebibyte: one that is
+	// slower than that does not hold files for ever.
 	patience = 30 * time.Second
 )
 
@@ -54,15 +55,15 @@ const (
 // of other sites.
 func (s *Server) Handlers() map[string]http.Handler {
 	same := http.NewCrossOriginProtection()
-	loans := make(chan struct{}, maxLoans)
+	sent := make(chan struct{}, maxSent)
 	return map[string]http.Handler{
 		"GET /dump": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
-			case loans <- struct{}{}:
-				defer func() { <-loans }()
-				s.lend(w, r)
+			case sent <- struct{}{}:
+				defer func() { <-sent }()
+				s.send(w, r)
 			default:
-				http.Error(w, fmt.Sprintf("%d dumps are being sent already; wait for one", maxLoans), http.StatusServiceUnavailable)
+				http.Error(w, fmt.Sprintf("%d dumps are being sent already; wait for one", maxSent), http.StatusServiceUnavailable)
 			}
 		}),
 		"POST /dump/file": same.Handler(http.HandlerFunc(s.take)),
@@ -179,13 +180,17 @@ func parseTime(text string) (int64, error) {
 // refuse answers with what went wrong.
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusServiceUnavailable
-	if errors.Is(err, ErrNone) {
+	switch {
+	case errors.Is(err, ErrNone):
 		status = http.StatusNotFound
+	case errors.Is(err, ErrSpace):
+		status = http.StatusInsufficientStorage
 	}
 	http.Error(w, err.Error(), status)
 }
 
-func (s *Server) lend(w http.ResponseWriter, r *http.Request) {
+// send sends a dump out of the ring's own files.
+func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 	k, span, err := s.asked(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -193,41 +198,33 @@ func (s *Server) lend(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), dumpTime)
 	defer cancel()
-	type loan struct {
-		vfs.File
-		Dumped
-	}
-	got, err := bounded(ctx, k, func() (loan, error) {
-		f, dumped, err := s.Dumps.Lend(ctx, k, span)
-		return loan{f, dumped}, err
+	asked, over := context.WithCancel(r.Context())
+	defer over()
+	x, err := bounded(ctx, k, func() (*store.Excerpt, error) {
+		x, release, err := k.Excerpt(ctx, span)
+		if err == nil { // whoever asked may have given up already
+			context.AfterFunc(asked, release)
+		}
+		return x, err
 	})
 	if err != nil {
 		refuse(w, err)
 		return
 	}
-	defer got.Close()
 	h := w.Header()
 	h.Set("Content-Type", "application/vnd.rezolus.recording")
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s%s%s"`, dumpPrefix,
-		time.Unix(0, got.Range.To).UTC().Format("20060102T150405Z"), dumpExt))
-	h.Set("Content-Length", strconv.FormatInt(got.Bytes, 10))
+		time.Unix(0, x.Last).UTC().Format("20060102T150405Z"), dumpExt))
+	h.Set("Content-Length", strconv.FormatInt(x.Bytes, 10))
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Rezolus-Ticks", strconv.FormatUint(got.Ticks, 10))
-	send(w, io.NewSectionReader(got, 0, got.Bytes))
-}
-
-// send copies to a client for as long as it takes something.
-func send(w http.ResponseWriter, from io.Reader) {
+	h.Set("X-Rezolus-Ticks", strconv.FormatUint(x.Ticks, 10))
 	control := http.NewResponseController(w)
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
+	// After an error the client sees by the length that it has not all.
+	_ = x.Send(w, k.o.FS, func() error {
 		// What cannot have a deadline is no connection that could hang.
 		_ = control.SetWriteDeadline(time.Now().Add(patience))
-		if _, werr := w.Write(buf[:n]); werr != nil || err != nil {
-			return // the client sees by the length that it has not all
-		}
-	}
+		return asked.Err()
+	})
 }
 
 func (s *Server) take(w http.ResponseWriter, r *http.Request) {

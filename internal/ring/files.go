@@ -21,7 +21,7 @@ import (
 const (
 	logExt    = ".log"
 	sealedExt = ".rzr"
-	tmpExt    = ".sealing" // what a crash left of a file being sealed
+	tmpExt    = store.Unfinished // what a crash left of a file being sealed
 )
 
 // file is a file of the ring, in one of its two forms.
@@ -40,8 +40,9 @@ type file struct {
 // with the last of them.
 type handle struct {
 	path    string
-	users   int  // with Ring.mu
-	retired bool // with Ring.mu
+	users   int   // with Ring.mu
+	retired bool  // with Ring.mu
+	bytes   int64 // of one that is retired; with Ring.mu
 
 	mu  sync.Mutex
 	rec *store.Recording
@@ -117,20 +118,27 @@ func (r *Ring) letGo(h *handle) {
 	h.users--
 	last := h.retired && h.users == 0
 	r.mu.Unlock()
-	if last {
-		if err := r.remove(h); err != nil {
-			r.mu.Lock()
-			r.hindered = err
-			r.mu.Unlock()
-		}
+	if !last {
+		return
+	}
+	err := r.remove(h)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving -= h.bytes
+	if err != nil {
+		r.hindered = err
 	}
 }
 
-// retire takes a file away when nobody reads it any more.
-func (r *Ring) retire(h *handle) error {
+// retire takes a file of so many bytes away when nobody reads it any more.
+func (r *Ring) retire(h *handle, bytes int64) error {
 	r.mu.Lock()
 	h.retired = true
 	last := h.users == 0
+	if !last {
+		h.bytes = bytes
+		r.leaving += bytes
+	}
 	r.mu.Unlock()
 	if last {
 		return r.remove(h)
@@ -176,7 +184,7 @@ func (r *Ring) adopt() error {
 			if f.log {
 				log, f = f, other
 			}
-			if err := r.retire(log.h); err != nil {
+			if err := r.retire(log.h, 0); err != nil {
 				return err
 			}
 		}
@@ -222,7 +230,7 @@ func (r *Ring) inspect(number uint64, path string) (*file, error) {
 	}
 	info := rec.Info()
 	if info.Ticks == 0 || filepath.Ext(path) == sealedExt && !info.Closed {
-		return nil, r.retire(h)
+		return nil, r.retire(h, 0)
 	}
 	f := &file{number: number, log: filepath.Ext(path) == logExt, first: info.First, bytes: info.Bytes, h: h,
 		until: mark{wall: info.Last, interval: int64(info.Interval), boot: info.Runs[len(info.Runs)-1].Run.Boot}}

@@ -101,6 +101,7 @@ type Ring struct {
 	spare    *spare  // a log that is ready to be the next one
 	wanted   bool    // one is wanted
 	newest   mark
+	leaving  int64 // bytes of files that went, but for those who read them
 	closing  bool
 	count    counts
 	trouble  error // of the last tick
@@ -405,15 +406,18 @@ func (r *Ring) Status() Status {
 	return s
 }
 
-// Dump writes the ticks within [from, to], Unix nanoseconds, both inclusive,
-// exactly, into a recording of their own. Putting goes on meanwhile.
-// fs.ErrExist if the file is there. The disk is not waited for: what is dumped
-// is in the ring, too.
-func (r *Ring) Dump(ctx context.Context, path string, from, to int64) (store.Copied, error) {
+// Excerpt lays out the ticks within [from, to], Unix nanoseconds, both
+// inclusive, exactly, as a recording of their own. Until release is called the
+// ring's files that it is made of stay on the disk, though the ring may have
+// let them go; putting goes on meanwhile.
+func (r *Ring) Excerpt(ctx context.Context, from, to int64) (x *store.Excerpt, release func(), err error) {
 	all, release, err := r.hold()
 	if err != nil {
-		return store.Copied{}, err
+		return nil, nil, err
 	}
-	defer release()
-	return store.Copy(ctx, r.fs, path, store.CopyOptions{From: from, To: to, NoSync: true}, all...)
+	if x, err = store.NewExcerpt(ctx, from, to, all...); err != nil {
+		release()
+		return nil, nil, err
+	}
+	return x, release, nil
 }

@@ -108,9 +108,10 @@ func (r *Ring) seal(f *file) error {
 		return err
 	}
 	r.mu.Lock()
+	rowBytes := f.bytes
 	f.h, f.log, f.bytes = &handle{path: path}, false, got.Bytes
 	r.mu.Unlock()
-	return r.retire(log)
+	return r.retire(log, rowBytes)
 }
 
 // space is the reserve, and what is free.
@@ -126,42 +127,43 @@ func (r *Ring) space() (reserve, free int64, err error) {
 }
 
 // limit lets the oldest files go as long as there is more than there may be.
-// The live log stays.
+// The live log stays. A file that somebody reads goes when that is over: its
+// space counts as free, or else a slow reader would have all others go.
 func (r *Ring) limit() error {
 	for {
 		reserve, free, err := r.space()
 		if err != nil {
 			return err
 		}
-		h := r.drop(free < reserve)
+		h, bytes := r.drop(free, reserve)
 		if h == nil {
 			return nil
 		}
-		if err := r.retire(h); err != nil {
+		if err := r.retire(h, bytes); err != nil {
 			return err
 		}
 	}
 }
 
 // drop takes the oldest file off the list, if it must go.
-func (r *Ring) drop(now bool) *handle {
+func (r *Ring) drop(free, reserve int64) (h *handle, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.files) == 0 || r.files[0] == r.live() || r.closing && len(r.files) == 1 {
-		return nil
+		return nil, 0
 	}
 	sum := int64(0)
 	for _, f := range r.files {
 		sum += f.bytes
 	}
 	f := r.files[0]
-	if !now && !r.tooOld(f) && (r.o.Bytes <= 0 || sum <= r.o.Bytes) {
-		return nil
+	if free+r.leaving >= reserve && !r.tooOld(f) && (r.o.Bytes <= 0 || sum <= r.o.Bytes) {
+		return nil, 0
 	}
 	r.files = slices.Delete(r.files, 0, 1)
 	r.count.dropped++
 	r.count.droppedBytes += f.bytes
-	return f.h
+	return f.h, f.bytes
 }
 
 // tooOld reports whether all of a file is older than the ring keeps. Within a

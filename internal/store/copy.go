@@ -21,9 +21,6 @@ type CopyOptions struct {
 	// GoesOn says that another file goes on where this one ends: series do
 	// not end there.
 	GoesOn bool
-	// NoSync has the copy not waited for by the disk: for what is on it
-	// already. A power cut within the next half minute may take the copy.
-	NoSync bool
 }
 
 // Copied is what a copy has.
@@ -68,8 +65,12 @@ type sealedFile struct {
 	size      int64
 }
 
+// Unfinished is what follows the name of a file that is not whole yet. Without
+// somebody who writes it, it is what a crash left.
+const Unfinished = ".sealing"
+
 func newSealed(fsys vfs.FS, path string) (*sealedFile, error) {
-	f := &sealedFile{fs: fsys, path: path, tmp: path + ".sealing"}
+	f := &sealedFile{fs: fsys, path: path, tmp: path + Unfinished}
 	file, err := fsys.Create(f.tmp)
 	if errors.Is(err, fs.ErrExist) { // a crash left it: whoever owns path owns it too
 		if err = fsys.Remove(f.tmp); err == nil {
@@ -113,7 +114,7 @@ func (f *sealedFile) finish(total func(endFront) endFront, o CopyOptions, name f
 		end := total(f.s.total)
 		err = f.write(frontRecord(nil, TypeEnd, flags, end.append))
 	}
-	if err == nil && !o.NoSync {
+	if err == nil {
 		err = f.file.Sync()
 	}
 	if err == nil {
@@ -124,9 +125,6 @@ func (f *sealedFile) finish(total func(endFront) endFront, o CopyOptions, name f
 	}
 	if err := f.file.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", f.path, err)
-	}
-	if o.NoSync {
-		return nil
 	}
 	if err := f.fs.SyncDir(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("sync the directory of %s: %w", f.path, err)
