@@ -180,11 +180,7 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	if err != nil {
 		return err
 	}
-	older := past{window: window}
-	for _, k := range h.rings.Keepers {
-		older.older = append(older.older, k)
-	}
-	a.SetBackfill(older)
+	a.SetBackfill(h.rings.past(window, interval).suited)
 	start(keep)
 	start(func() error { return serveUntil(ctx, server, listener) })
 	fmt.Printf("rezolus %s: %s://%s/\n", version, server.scheme(), listener.Addr())

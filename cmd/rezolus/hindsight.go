@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -185,6 +186,16 @@ func (r *rings) reader(w *store.Window) query.Reader {
 		return hindsight.NewReader(nil, r.Keepers[0])
 	}
 	return hindsight.NewReader(w, r.Keepers[0])
+}
+
+// past is what there is of the past: a window, whose ticks are an interval
+// apart, and the rings.
+func (r *rings) past(w *store.Window, interval time.Duration) past {
+	p := past{{w, interval}}
+	for _, k := range r.Keepers {
+		p = append(p, memory{k, time.Duration(math.Round(k.Status().Interval * 1e9))})
+	}
+	return p
 }
 
 // hindsightLine is what people are told of a ring.

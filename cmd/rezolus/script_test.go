@@ -53,6 +53,7 @@ func TestScripts(t *testing.T) {
 			"recording": recording, "nobody": nobody, "storm": storm, "poll": poll,
 			"fabricate": fabricate, "flip": flip,
 			"prometheus": prometheus, "hung": hung, "another": another, "webconfig": webconfig,
+			"wire": newWire, "cutwire": cutWire, "sameticks": sameTicks,
 		},
 	})
 }

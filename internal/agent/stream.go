@@ -231,7 +231,7 @@ func (a *Agent) serveStream(w http.ResponseWriter, r *http.Request, f wish, s *s
 				return
 			}
 			if !begun && f.after != 0 {
-				a.catchUp(f, s, snapshot, out)
+				snapshot = a.catchUp(f, s, snapshot, out)
 			}
 			begun = true
 			var b []byte

@@ -155,7 +155,7 @@ func (l *sent) after(since uint64) (parts [2][]byte) {
 
 // streams are those that have a name.
 type streams struct {
-	past Backfill
+	past func(interval time.Duration) Backfill // nil: there is none
 
 	mu     sync.Mutex
 	byName map[string]*stream

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -321,10 +322,10 @@ func FuzzStreamWish(f *testing.F) {
 func TestThePastIsThinned(t *testing.T) {
 	schemas := map[string]*metric.Schema{"a": newFake("a").schema, "b": newFake("b").schema}
 	run := &metric.Run{ID: [16]byte{9}}
-	c := catcher{wish: wish{interval: 40 * time.Millisecond, run: [16]byte{1}, since: 7, after: 1}, run: [16]byte{1}, last: 7}
+	c := catcher{interval: 40e6, run: [16]byte{1}, last: 7, at: 1, seen: 1}
 	var got []uint64
 	for i := int64(1); i <= 12; i++ {
-		s := &metric.Snapshot{Run: run, Wall: i * 10e6, Seq: uint64(i) + 100,
+		s := &metric.Snapshot{Run: run, Wall: i * 10e6, Interval: 10e6, Seq: uint64(i) + 100,
 			Frames: []metric.Frame{{Schema: schemas["a"], Values: []uint64{uint64(i)}}}}
 		if i%4 == 2 {
 			s.Frames = append(s.Frames, metric.Frame{Schema: schemas["b"], Values: []uint64{uint64(i)}})
@@ -338,9 +339,65 @@ func TestThePastIsThinned(t *testing.T) {
 			t.Errorf("tick at %d: a %d, b %d, %d frames", c.tick.Wall, a, b, len(c.tick.Frames))
 		}
 		got = append(got, c.tick.Seq)
-		c.last, c.tick.Frames = c.tick.Seq, c.tick.Frames[:0]
+		c.last, c.at, c.tick.Frames = c.tick.Seq, c.tick.Wall, c.tick.Frames[:0]
 	}
 	if len(got) != 3 || got[0] != 1 || got[1] != 2 || got[2] != 3 {
 		t.Errorf("numbers %v, want 1, 2, 3", got)
+	}
+}
+
+// What the agent missed is missed for who comes back; what a memory lost is a
+// hole in the numbers.
+func TestThePastTellsMissedFromLost(t *testing.T) {
+	run := &metric.Run{ID: [16]byte{1}}
+	for name, c := range map[string]struct {
+		walls, missed []int64
+		want          [][2]uint64 // number and missed
+	}{
+		"whole":                  {[]int64{110, 120, 130}, []int64{0, 0, 0}, [][2]uint64{{8, 0}, {9, 0}, {10, 0}}},
+		"missed":                 {[]int64{110, 140, 150}, []int64{0, 2, 0}, [][2]uint64{{8, 0}, {9, 2}, {10, 0}}},
+		"lost":                   {[]int64{110, 140, 150}, []int64{0, 0, 0}, [][2]uint64{{8, 0}, {11, 0}, {12, 0}}},
+		"missed at first":        {[]int64{130, 140}, []int64{2, 0}, [][2]uint64{{8, 2}, {9, 0}}},
+		"lost at first":          {[]int64{130, 140}, []int64{1, 0}, [][2]uint64{{10, 0}, {11, 0}}},
+		"of a finer memory":      {[]int64{105, 110, 115, 125, 130}, []int64{0, 0, 0, 1, 0}, [][2]uint64{{8, 0}, {9, 1}}},
+		"lost of a finer memory": {[]int64{105, 110, 115, 125, 130}, []int64{0, 0, 0, 0, 0}, [][2]uint64{{8, 0}, {10, 0}}},
+	} {
+		interval := int64(10e6)
+		if c.walls[0] == 105 {
+			interval = 5e6
+		}
+		catch := catcher{interval: 10e6, run: run.ID, last: 7, at: 100e6, seen: 100e6}
+		var got [][2]uint64
+		for i, wall := range c.walls {
+			s := &metric.Snapshot{Run: run, Wall: wall * 1e6, Interval: interval, Missed: uint64(c.missed[i])}
+			catch.join(s)
+			if catch.take(s) {
+				got = append(got, [2]uint64{catch.tick.Seq, catch.tick.Missed})
+				catch.last, catch.at, catch.torn = catch.tick.Seq, catch.tick.Wall, false
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: numbers and missed %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A mailbox that is emptied gives its last tick, with what was read since the
+// one that is given back.
+func TestLatestOfAMailbox(t *testing.T) {
+	s := &Subscription{out: make(chan *metric.Snapshot, 3)}
+	a, b := newFake("a").schema, newFake("b").schema
+	old := &metric.Snapshot{Seq: 1, Frames: []metric.Frame{{Schema: a, Values: []uint64{1}}, {Schema: b, Values: []uint64{1}}}}
+	for seq := range uint64(3) {
+		s.out <- &metric.Snapshot{Seq: 2 + seq, Frames: []metric.Frame{{Schema: a, Values: []uint64{2 + seq}}}}
+	}
+	got := s.latest(old)
+	va, _ := frame(got, "a")
+	vb, ok := frame(got, "b")
+	if got.Seq != 4 || va != 4 || vb != 1 || !ok || len(got.Frames) != 2 || len(s.free) != 3 {
+		t.Errorf("tick %d with a %d and b %d, %d frames; %d released", got.Seq, va, vb, len(got.Frames), len(s.free))
+	}
+	if s.latest(got) != got {
+		t.Error("of an empty mailbox it is another")
 	}
 }

@@ -115,6 +115,31 @@ func (s *Subscription) Release(snapshot *metric.Snapshot) {
 	s.free = append(s.free, snapshot)
 }
 
+// latest empties the mailbox and is its last snapshot, or old where it is empty.
+// What was read for those before and not for that one goes with it.
+func (s *Subscription) latest(old *metric.Snapshot) *metric.Snapshot {
+	for len(s.out) > 0 {
+		snapshot, open := <-s.out
+		if !open {
+			return old
+		}
+		n := len(snapshot.Frames)
+		for i := range old.Frames {
+			if f := &old.Frames[i]; !has(snapshot.Frames[:n], f.Schema.Source) {
+				snapshot.Frames = append(snapshot.Frames, metric.Frame{})
+				snapshot.Frames[len(snapshot.Frames)-1].CopyFrom(f)
+			}
+		}
+		s.Release(old)
+		old = snapshot
+	}
+	return old
+}
+
+func has(frames []metric.Frame, source string) bool {
+	return slices.ContainsFunc(frames, func(f metric.Frame) bool { return f.Schema.Source == source })
+}
+
 // Dropped counts the ticks that found the mailbox full.
 func (s *Subscription) Dropped() uint64 { return s.dropped.Load() }
 

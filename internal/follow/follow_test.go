@@ -68,7 +68,7 @@ func remember(t *testing.T, a *agent.Agent, interval time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.SetBackfill(window)
+	a.SetBackfill(func(time.Duration) agent.Backfill { return window })
 	go func() {
 		for s := range sub.C() {
 			_ = window.Put(s) // what is not there is missed by the test

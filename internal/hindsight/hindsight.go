@@ -268,8 +268,8 @@ func (k *Keeper) Event(e store.Event) error {
 	return r.Event(e)
 }
 
-// Each implements agent.Backfill: it gives every tick that the ring has and
-// that is later than after, Unix nanoseconds.
+// Each gives every tick that the ring has and that is later than after, Unix
+// nanoseconds.
 func (k *Keeper) Each(after int64, f func(*metric.Snapshot) error) error {
 	r, err := k.reachable()
 	if err != nil {
