@@ -3,11 +3,21 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"rezolus/internal/metric"
+	"rezolus/internal/store"
 )
 
 func TestCodeOf(t *testing.T) {
@@ -52,4 +62,119 @@ func TestForgetCode(t *testing.T) {
 		t.Errorf("%d kB of the program are resident, and %d kB when it is forgotten", before, after)
 	}
 	t.Logf("%d kB, and then %d kB", before, after)
+}
+
+// churning is a source of which every word changes in every tick, and of whose
+// series one goes and another comes every hundred ticks.
+type churning struct {
+	tick   metric.Snapshot
+	series []metric.Series
+	born   int
+}
+
+var churned = &metric.Desc{Name: "things", Kind: metric.Counter, Keys: []string{"id"}}
+
+func (c *churning) birth(at int) {
+	c.born++
+	c.series[at] = metric.Series{Desc: churned, Values: []string{fmt.Sprint("thing-", c.born)}, Start: c.tick.Wall + 1}
+}
+
+func (c *churning) next(t *testing.T) *metric.Snapshot {
+	if c.series == nil {
+		c.series = make([]metric.Series, 500)
+		c.tick = metric.Snapshot{Run: &metric.Run{Host: "here"}, Wall: 1e18, Interval: 1e6, Frames: make([]metric.Frame, 1)}
+		for i := range c.series {
+			c.birth(i)
+		}
+	}
+	f := &c.tick.Frames[0]
+	if c.tick.Seq%100 == 0 {
+		c.birth(int(c.tick.Seq/100) % len(c.series))
+		schema, err := metric.NewSchema("source", slices.Clone(c.series))
+		if err != nil {
+			t.Error(err)
+		}
+		f.Schema = schema
+		f.Resize(schema.Words)
+	}
+	c.tick.Seq++
+	c.tick.Wall += 1e6
+	c.tick.Mono += 1e6
+	f.Begin, f.End = c.tick.Mono, c.tick.Mono
+	for i := range f.Values {
+		f.Values[i] += uint64(i) + c.tick.Seq%7
+	}
+	return &c.tick
+}
+
+// stream serves as many ticks as come, and then as many more as come then.
+func (c *churning) stream(t *testing.T, more <-chan int) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("bye") != "" {
+			return
+		}
+		w.Header().Set("Content-Type", "application/vnd.rezolus.recording")
+		e, buf := store.NewEncoder(store.EncoderOptions{Interval: time.Millisecond}), []byte(nil)
+		for n := 0; ; {
+			for range n {
+				var err error
+				if buf, err = e.Append(buf[:0], c.next(t)); err != nil {
+					t.Error(err)
+				}
+				_, _ = w.Write(buf) // the recorder may be gone
+			}
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case n = <-more:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}))
+}
+
+// What a recorder keeps in memory is the same after ten times as many ticks.
+func TestARecorderDoesNotGrow(t *testing.T) {
+	const short, long = 2000, 20_000 // some four segments, and forty
+	more := make(chan int, 1)
+	server := new(churning).stream(t, more)
+	defer server.Close()
+	p, err := parsePlace(server.URL, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	r := newRecorder(&recordFlags{output: t.TempDir() + "/x.rzr", every: time.Millisecond, places: []*place{p}})
+	parts, err := r.prepare(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.run(ctx, parts) }()
+	kept := func(n int) int64 {
+		more <- n - int(r.tapes[0].ticks.Load())
+		for r.tapes[0].ticks.Load() < uint64(n) {
+			select {
+			case err := <-ended:
+				t.Fatalf("ended after %d ticks: %v", r.tapes[0].ticks.Load(), err)
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := kept(short)
+	after := kept(long)
+	stop()
+	if err := errors.Join(<-ended, r.finish(false)); err != nil {
+		t.Fatal(err)
+	}
+	// What is on its way to the sealed file may be a whole megabyte of rows.
+	if after > before+3<<20 {
+		t.Errorf("%d kB are kept after %d ticks, and %d kB after %d", before>>10, short, after>>10, long)
+	}
+	t.Logf("%d kB, and then %d kB", before>>10, after>>10)
 }

@@ -4,6 +4,7 @@ package store
 
 import (
 	"errors"
+	"hash/maphash"
 	"slices"
 
 	"rezolus/internal/metric"
@@ -34,8 +35,9 @@ type collector struct {
 	word    []uint32     // one element a change: which word
 	at      []uint16     // the frame, counted from the life's first
 	by      []uint64     // the difference
-	order   []uint32     // scratch, as long as those
-	tmp     []uint64
+	tmp     []uint64     // scratch
+	byID    map[uint64]int32
+	sealing sealing
 }
 
 // collected is one source of a segment.
@@ -47,6 +49,7 @@ type collected struct {
 	frames []frameRow
 	uses   []schemaUse
 	lives  []life
+	spare  []life // memory for the next segment's
 	descs  map[string]*metric.Desc
 	round  int // schemas so far
 }
@@ -93,22 +96,33 @@ func (c *collector) source(name string) (int, *collected) {
 
 // forget starts over: nothing is known of any word.
 func (c *collector) forget() {
-	*c = collector{limit: c.limit, rows: c.rows[:0], init: c.init[:0], now: c.now[:0],
-		word: c.word[:0], at: c.at[:0], by: c.by[:0], order: c.order[:0], tmp: c.tmp}
+	clear(c.sources)
+	c.sources = c.sources[:0]
+	c.empty()
+}
+
+// empty leaves out what was collected. Its memory is for the next segment:
+// what a recorder takes does not grow from one to the other.
+func (c *collector) empty() {
+	c.rows, c.words, c.init, c.now = c.rows[:0], 0, c.init[:0], c.now[:0]
+	c.word, c.at, c.by = c.word[:0], c.at[:0], c.by[:0]
 }
 
 // next begins another segment where this one ended.
 func (c *collector) next() {
-	was := slices.Clone(c.now)
-	sources := c.sources
-	c.forget()
-	for _, s := range sources {
-		n := &collected{name: s.name, dirty: s.dirty, descs: map[string]*metric.Desc{}}
-		for _, i := range s.uses[len(s.uses)-1].lives {
-			c.live(n, &s.lives[i].series, was[s.lives[i].base:])
+	was := append(c.tmp[:0], c.now...)
+	c.tmp = was
+	c.empty()
+	for _, s := range c.sources {
+		old, last := s.lives, s.uses[len(s.uses)-1].lives
+		s.lives, s.spare = s.spare[:0], old
+		s.frames, s.uses, s.round = s.frames[:0], s.uses[:0], 0
+		clear(s.descs)
+		for _, i := range last {
+			c.live(s, &old[i].series, was[old[i].base:])
 		}
-		n.use(s.schema, 0, nil)
-		c.sources = append(c.sources, n)
+		s.use(s.schema, 0, nil)
+		clear(old) // of series that are no more nothing is kept
 	}
 }
 
@@ -135,7 +149,7 @@ func (s *collected) use(schema *metric.Schema, first int, lives []int32) {
 			lives = append(lives, int32(i))
 		}
 	}
-	s.schema, s.wordOf = schema, make([]uint32, 0, schema.Words)
+	s.schema, s.wordOf = schema, slices.Grow(s.wordOf[:0], schema.Words)
 	for _, i := range lives {
 		for j := range s.lives[i].series.Desc.Words() {
 			s.wordOf = append(s.wordOf, s.lives[i].base+uint32(j))
@@ -175,22 +189,20 @@ func (c *collector) change(s *collected, schema *metric.Schema) {
 		old = s.uses[len(s.uses)-1].lives
 	}
 	lives := make([]int32, 0, len(schema.Series))
-	var byID map[string]int
+	known := false // byID has those of old
 	at := 0
 	for i := range schema.Series {
 		e := schema.Series[i]
-		if known := s.descs[e.Desc.Name]; known != nil {
-			e.Desc = known
+		if d := s.descs[e.Desc.Name]; d != nil {
+			e.Desc = d
 		}
 		if at >= len(old) || !s.goesOn(old[at], &e) { // most go on, and in the same order
-			if byID == nil {
-				byID = map[string]int{}
-				for j, l := range old {
-					byID[identity(&s.lives[l].series)] = j
-				}
+			if !known {
+				known = true
+				c.number(s, old)
 			}
-			if j, ok := byID[identity(&e)]; ok {
-				at = j
+			if j, ok := c.byID[idHash(&e)]; ok {
+				at = int(j)
 			}
 		}
 		if at < len(old) && s.goesOn(old[at], &e) {
@@ -204,6 +216,32 @@ func (c *collector) change(s *collected, schema *metric.Schema) {
 	}
 	s.use(schema, len(s.frames), lives)
 	s.dirty = true
+}
+
+// number notes where in a list of lives each is. Two of the same hash may hide
+// one another: then a series has two lives, which costs a few bytes.
+func (c *collector) number(s *collected, lives []int32) {
+	if c.byID == nil {
+		c.byID = map[uint64]int32{}
+	}
+	clear(c.byID)
+	for j, l := range lives {
+		c.byID[idHash(&s.lives[l].series)] = int32(j)
+	}
+}
+
+var idSeed = maphash.MakeSeed()
+
+// idHash is a hash of what makes a series the same in two schemas of a source.
+func idHash(e *metric.Series) uint64 {
+	var h maphash.Hash
+	h.SetSeed(idSeed)
+	_, _ = h.WriteString(e.Desc.Name) // it never fails
+	for _, v := range e.Values {
+		_ = h.WriteByte(0)
+		_, _ = h.WriteString(v)
+	}
+	return h.Sum64()
 }
 
 // goesOn reports whether a life goes on as the series e.

@@ -28,8 +28,16 @@ type sealing struct {
 
 	starts []uint32 // where the changes of each word begin
 	order  []uint32 // the changes in the order of words
-	at     []uint16 // scratch: those of one series
+	next   []uint32 // scratch: where the next change of each word belongs
+	at     []uint16 // scratch: the changes of one series
 	by     []uint64
+}
+
+// reset begins another segment in the memory of the one before.
+func (s *sealing) reset(c *collector, z *packer) {
+	*s = sealing{c: c, zstd: z, dir: directory{ticks: len(c.rows), sources: s.dir.sources[:0], blocks: s.dir.blocks[:0]},
+		blocks: s.blocks[:0], body: s.body[:0], sizes: s.sizes[:0], starts: s.starts[:0], order: s.order[:0], next: s.next,
+		at: s.at, by: s.by}
 }
 
 // packer compresses bodies, one at a time.
@@ -76,7 +84,8 @@ func (p *packer) record(dst []byte, typ Type, front func([]byte) []byte, body []
 // seal appends the collector's ticks as a segment. dict is called for each
 // dictionary the segment needs, before its record is to stand.
 func (c *collector) seal(dst []byte, z *packer, dict func(*metric.Schema)) ([]byte, error) {
-	s := sealing{c: c, zstd: z, dir: directory{ticks: len(c.rows)}}
+	s := &c.sealing
+	s.reset(c, z)
 	s.sort()
 	s.setFront()
 	s.ticks()
@@ -101,19 +110,19 @@ func (c *collector) seal(dst []byte, z *packer, dict func(*metric.Schema)) ([]by
 // already.
 func (s *sealing) sort() {
 	c := s.c
-	s.starts = make([]uint32, c.words+1)
+	s.starts = slices.Grow(s.starts, c.words+1)[:c.words+1]
+	clear(s.starts)
 	for _, w := range c.word {
 		s.starts[w+1]++
 	}
 	for i := range c.words {
 		s.starts[i+1] += s.starts[i]
 	}
-	c.order = slices.Grow(c.order[:0], len(c.word))[:len(c.word)]
-	s.order = c.order
-	next := slices.Clone(s.starts)
+	s.order = slices.Grow(s.order, cap(c.word))[:len(c.word)] // at once: it is not to grow
+	s.next = append(s.next[:0], s.starts...)
 	for i, w := range c.word {
-		s.order[next[w]] = uint32(i)
-		next[w]++
+		s.order[s.next[w]] = uint32(i)
+		s.next[w]++
 	}
 }
 

@@ -27,6 +27,8 @@ type sealer struct {
 	unpack   unpacker
 	pack     packer
 	buf      []byte
+	segment  []byte
+	body     []byte
 	frames   []frameFront
 	schemas  []*metric.Schema
 	total    endFront
@@ -160,10 +162,11 @@ func (s *sealer) flush() error {
 		return nil
 	}
 	s.buf = append(s.buf[:0], s.run...) // each time: without it a segment is lost
-	segment, err := s.c.seal(nil, &s.pack, s.dictionary)
-	if err == nil {
-		s.buf = append(s.buf, segment...)
-		err = s.emit(s.buf)
+	segment, err := s.c.seal(s.segment[:0], &s.pack, s.dictionary)
+	if s.segment = segment; err == nil {
+		if err = s.emit(s.buf); err == nil {
+			err = s.emit(segment)
+		}
 	}
 	s.c.next()
 	return err
@@ -187,14 +190,21 @@ func (s *sealer) whole(f *segmentFront, d *directory, raw []byte) error {
 	return s.emit(raw)
 }
 
+// maxKnown bounds the dictionaries that a sealer remembers to be in the file:
+// a recording may go on for months. Those that it forgets it may repeat.
+const maxKnown = 4096
+
 // dictionary appends the record of a dictionary that is not there yet.
 func (s *sealer) dictionary(schema *metric.Schema) {
 	if s.known[schema.Hash] {
 		return
 	}
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
 	s.known[schema.Hash] = true
-	body := schema.AppendBinary(nil)
+	s.body = schema.AppendBinary(s.body[:0])
 	f := dictFront{hash: schema.Hash, words: uint64(schema.Words), series: uint64(len(schema.Series)),
-		size: uint64(len(body)), source: schema.Source}
-	s.buf = s.pack.record(s.buf, TypeDict, f.append, body)
+		size: uint64(len(s.body)), source: schema.Source}
+	s.buf = s.pack.record(s.buf, TypeDict, f.append, s.body)
 }

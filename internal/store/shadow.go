@@ -21,6 +21,7 @@ type shadow struct {
 	path string
 	rows vfs.File
 	off  int64 // up to here the rows were taken, or are being
+	page pages // of the rows
 	out  *sealedFile
 	busy chan struct{} // closed when they were; nil: nothing was begun
 	err  error
@@ -77,8 +78,9 @@ func (s *shadow) take(off, size int64) error {
 		}
 		s.out = out
 	}
-	for p := (pages{f: s.rows, size: size}); off < size; {
-		rec, n, err := p.record(off, true)
+	s.page.f, s.page.size = s.rows, size
+	for off < size {
+		rec, n, err := s.page.record(off, true)
 		if err == nil {
 			err = s.out.s.record(rec)
 		}
