@@ -12,7 +12,7 @@ import (
 
 // column is one column of the file: a series, or one of the few others.
 type column struct {
-	pages
+	rows
 	name   string
 	meta   map[string]string
 	unit   string       // of a column that is no series
@@ -35,6 +35,9 @@ func identity(b []byte, d *metric.Desc, values []string) []byte {
 	for i, k := range d.Keys {
 		b = appendPart(appendPart(b, k), values[i])
 	}
+	if d.Kind.Native() {
+		b = appendPart(b, slotsOf(d))
+	}
 	return b
 }
 
@@ -44,7 +47,7 @@ func appendPart(b []byte, s string) []byte {
 
 func typeOf(d *metric.Desc) physical {
 	switch {
-	case d.Kind == metric.Histogram:
+	case d.Kind.Buckets():
 		return histogram
 	case d.Float:
 		return float64s
@@ -65,6 +68,9 @@ func metaOf(d *metric.Desc, values []string) map[string]string {
 	}
 	if d.Kind == metric.Histogram {
 		m[keyPower], m[keyMaxPower] = strconv.Itoa(int(d.Power)), maxValuePower
+	}
+	if d.Kind.Native() {
+		m[keySlots] = slotsOf(d)
 	}
 	for i, k := range d.Keys {
 		if reserved[k] || strings.HasPrefix(k, labelPrefix) {
@@ -114,7 +120,7 @@ func (n *namer) wide(d *metric.Desc) string {
 		name += "x" + strconv.Itoa(n.next[id])
 	}
 	n.next[id]++
-	if d.Kind == metric.Histogram {
+	if d.Kind.Buckets() {
 		name += bucketsSuffix
 	}
 	return name

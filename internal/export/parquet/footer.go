@@ -9,32 +9,6 @@ import (
 	"slices"
 )
 
-// flush writes the open row group.
-func (w *Writer) flush() error {
-	if w.rows == 0 {
-		return nil
-	}
-	g := group{rows: w.rows, min: w.min, max: w.max}
-	for i, c := range w.columns {
-		if c.rows == 0 {
-			continue // null in all rows, as if it had come later
-		}
-		c.pad(w.rows)
-		if err := c.finish(w.enc); err != nil {
-			return err
-		}
-		g.chunks = append(g.chunks, chunk{column: uint32(i), mixed: c.typ != histogram && c.typ != float64s,
-			offset: w.out.n, size: int64(len(c.done)), raw: c.raw, values: c.total})
-		if _, err := w.out.Write(c.done); err != nil {
-			return fmt.Errorf("write Parquet: %w", err)
-		}
-		c.next()
-	}
-	w.groups = append(w.groups, g)
-	w.rows = 0
-	return nil
-}
-
 // Close writes what is outstanding and the footer. It does not close what
 // the Writer writes to.
 func (w *Writer) Close() (Written, error) {
@@ -65,32 +39,6 @@ func (w *Writer) close() error {
 	end := binary.LittleEndian.AppendUint32(nil, uint32(w.out.n-at))
 	if _, err := w.out.Write(append(end, magic...)); err != nil {
 		return fmt.Errorf("write Parquet: %w", err)
-	}
-	return nil
-}
-
-// needNulls writes the chunks of nulls that a row group needs, unless
-// another group of as many rows has them: a chunk may stand anywhere in the
-// file, and that of one column is that of any.
-func (w *Writer) needNulls(g *group) error {
-	have := 0
-	for i, c := range w.columns {
-		if have < len(g.chunks) && int(g.chunks[have].column) == i {
-			have++
-			continue
-		}
-		key := nullKey{c.typ == histogram, g.rows}
-		if _, ok := w.nulls[key]; ok {
-			continue
-		}
-		page, raw, err := w.enc.nullPage(c.typ, g.rows)
-		if err != nil {
-			return err
-		}
-		w.nulls[key] = chunk{offset: w.out.n, size: int64(len(page)), raw: int64(raw), values: int64(g.rows)}
-		if _, err := w.out.Write(page); err != nil {
-			return fmt.Errorf("write Parquet: %w", err)
-		}
 	}
 	return nil
 }
@@ -234,30 +182,32 @@ func (w *Writer) rowGroup(t *thrift, number int, push func(int) error) error {
 	g := &w.groups[number]
 	t.elem()
 	t.list(1, thriftStruct, len(w.columns))
-	have, raw, size := 0, int64(0), int64(0)
-	for i, c := range w.columns {
-		k := w.nulls[nullKey{c.typ == histogram, g.rows}]
-		if have < len(g.chunks) && int(g.chunks[have].column) == i {
-			k = g.chunks[have]
-			have++
+	raw, size := int64(0), int64(0)
+	err := g.each(len(w.columns), func(i int, k *chunk) error {
+		c := w.columns[i]
+		delta := k != nil && c.typ != histogram && c.typ != float64s
+		if k == nil {
+			nulls := w.nulls[nullKey{c.typ == histogram, g.rows}]
+			k = &nulls
 		}
 		raw, size = raw+k.raw, size+k.size
-		columnChunk(t, c, &k, g, i == 0)
-		if err := push(1 << 20); err != nil {
-			return err
-		}
+		columnChunk(t, c, k, g, delta, i == 0)
+		return push(1 << 20)
+	})
+	if err != nil {
+		return err
 	}
 	t.i64(2, raw)
 	t.i64(3, int64(g.rows))
-	if len(g.chunks) > 0 {
-		t.i64(5, g.chunks[0].offset)
-	}
+	t.i64(5, g.offset)
 	t.i64(6, size)
 	t.end()
 	return nil
 }
 
-func columnChunk(t *thrift, c *column, k *chunk, g *group, times bool) {
+// columnChunk writes what is said of a chunk. One in delta encoding may have
+// pages of nothing but nulls, which are plain.
+func columnChunk(t *thrift, c *column, k *chunk, g *group, delta, times bool) {
 	t.elem()
 	t.i64(2, k.offset)
 	t.begin(3)
@@ -267,7 +217,7 @@ func columnChunk(t *thrift, c *column, k *chunk, g *group, times bool) {
 	}
 	t.i32(1, typ)
 	encodings := []int64{encodingPlain, encodingRLE}
-	if k.mixed {
+	if delta {
 		encodings = append(encodings, encodingDelta)
 	}
 	t.list(2, thriftI32, len(encodings))

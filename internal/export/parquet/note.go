@@ -100,7 +100,7 @@ func (w *Writer) metadata() map[string]string {
 // which there are histograms.
 func (w *Writer) bounds(m map[string]string) {
 	for _, c := range w.columns {
-		if c.typ != histogram || m[metaBounds+c.meta[keyPower]] != "" {
+		if c.typ != histogram || c.desc.Kind != metric.Histogram || m[metaBounds+c.meta[keyPower]] != "" {
 			continue
 		}
 		all := make([]uint64, c.desc.Words())

@@ -53,7 +53,7 @@ const (
 )
 
 var reserved = map[string]bool{keyMetric: true, keyType: true, keyUnit: true,
-	keySampler: true, keyPower: true, keyMaxPower: true}
+	keySampler: true, keyPower: true, keyMaxPower: true, keySlots: true}
 
 // maxValuePower is the power of two that bounds what a histogram counts: all
 // of uint64.

@@ -96,6 +96,15 @@ func (im *importer) describe(c *pq.Column, kind shapeKind, meta map[string]strin
 	}
 	d.Name, d.Help = metricName(given), im.help[given]
 	switch typ := meta[keyType]; {
+	case kind == listOf && meta[keySlots] != "":
+		if d.Kind = metric.Native; typ != d.Kind.String() {
+			d.Kind = metric.NativeGauge
+		}
+		if !parseSlots(d, meta[keySlots]) {
+			return nil, nil, "a native histogram of slots that are none"
+		}
+		in.width = len(d.Slots)
+		in.now = make([]uint64, in.width)
 	case kind == listOf && (typ == "histogram" || typ == ""):
 		d.Kind = metric.Histogram
 		if why := histogramOf(d, meta, in); why != "" {

@@ -3,22 +3,23 @@
 package parquet
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 
 	"rezolus/internal/metric"
 )
 
 // Bounds of a row group. The rows are the Rust implementation's; the cells
 // bound what a reader takes for the scalars of one (64 MB), and the bytes
-// what the writer holds.
+// what the writer holds: the differences from row to row.
 const (
 	groupRows    = 1800
 	groupMinRows = 256
 	groupCells   = 8 << 20
-	groupBytes   = 32 << 20
+	groupBytes   = 12 << 20
 )
 
 // maxFacts bounds the entries kept of gaps and of lost events. Later ones
@@ -50,9 +51,9 @@ type Written struct {
 
 // Writer writes ticks to one file. It is not safe for concurrent use.
 type Writer struct {
-	o   Options
-	out *counted
-	enc *encoder
+	o        Options
+	out      *counted
+	encoders []*encoder // as many as columns are encoded at a time
 
 	columns []*column
 	named   *namer
@@ -90,17 +91,49 @@ type tickState struct {
 type group struct {
 	rows     int
 	min, max int64
-	chunks   []chunk
+	offset   int64 // of the first chunk; each of the others follows the one before
+	chunks   []byte
 }
 
 // chunk is where in the file a column of a row group is.
 type chunk struct {
-	column uint32
-	mixed  bool // has pages in plain encoding and in another
 	offset int64
 	size   int64
 	raw    int64
 	values int64
+}
+
+// add keeps a chunk until the footer is written, in some eight bytes: a week
+// has millions of them.
+func (g *group) add(skipped int, k *chunk) {
+	for _, v := range [...]int64{int64(skipped), k.size, k.raw, k.values} {
+		g.chunks = binary.AppendUvarint(g.chunks, uint64(v))
+	}
+}
+
+// each yields the chunk of each of so many columns, nil where the group has
+// none.
+func (g *group) each(columns int, yield func(i int, k *chunk) error) error {
+	rest, at, due := g.chunks, g.offset, -1
+	take := func() int64 {
+		v, n := binary.Uvarint(rest)
+		rest = rest[n:]
+		return int64(v)
+	}
+	for i := range columns {
+		if due < i && len(rest) > 0 {
+			due = i + int(take())
+		}
+		var k *chunk
+		if due == i {
+			k = &chunk{offset: at, size: take(), raw: take(), values: take()}
+			at += k.size
+		}
+		if err := yield(i, k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // nullKey are the things on which a chunk of nulls depends.
@@ -131,17 +164,20 @@ func NewWriter(w io.Writer, o Options) (*Writer, error) {
 	if o.RowGroup <= 0 {
 		o.RowGroup = groupRows
 	}
-	out := &Writer{o: o, out: &counted{w: w}, enc: &encoder{}, named: newNamer(o.Form),
+	out := &Writer{o: o, out: &counted{w: w}, named: newNamer(o.Form),
 		byName: map[string]*table{}, live: map[*metric.Schema]*table{},
 		nulls: map[nullKey]chunk{}, help: map[string]string{},
 		facts: facts{Version: factsVersion, Form: o.Form}}
 	time := column{name: columnTimestamp, unit: string(metric.Nanoseconds),
-		meta: map[string]string{keyType: "timestamp"}, pages: pages{typ: uint64s, required: true}}
+		meta: map[string]string{keyType: "timestamp"}, rows: rows{typ: uint64s, required: true}}
 	if o.Form == Tidy {
 		time.name, time.typ = columnTime, instants
 	}
 	duration := column{name: columnDuration, unit: string(metric.Nanoseconds),
-		meta: map[string]string{keyType: "duration"}, pages: pages{typ: uint64s}}
+		meta: map[string]string{keyType: "duration"}, rows: rows{typ: uint64s}}
+	for range min(runtime.GOMAXPROCS(0), maxEncoders) {
+		out.encoders = append(out.encoders, &encoder{done: make(chan struct{})})
+	}
 	out.addColumn(&time)
 	out.addColumn(&duration)
 	if _, err := io.WriteString(out.out, magic); err != nil {
@@ -170,9 +206,7 @@ func (w *Writer) Put(s *metric.Snapshot) error {
 
 func (w *Writer) put(s *metric.Snapshot) error {
 	w.note(s)
-	if err := w.columns[0].word(w.enc, uint64(s.Wall)); err != nil {
-		return err
-	}
+	w.columns[0].put(uint64(s.Wall))
 	var begin, end int64
 	for i := range s.Frames {
 		f := &s.Frames[i]
@@ -185,9 +219,7 @@ func (w *Writer) put(s *metric.Snapshot) error {
 		}
 	}
 	if len(s.Frames) > 0 {
-		if err := w.scalar(1, uint64(max(end-begin, 0))); err != nil {
-			return err
-		}
+		w.scalar(1, uint64(max(end-begin, 0)))
 	}
 	w.rows++
 	w.total++
@@ -198,10 +230,10 @@ func (w *Writer) put(s *metric.Snapshot) error {
 }
 
 // scalar puts a word into the present row.
-func (w *Writer) scalar(column int, word uint64) error {
+func (w *Writer) scalar(column int, word uint64) {
 	c := w.columns[column]
 	c.pad(w.rows)
-	return c.word(w.enc, word)
+	c.put(word)
 }
 
 func (w *Writer) full() bool {
@@ -219,7 +251,7 @@ func (w *Writer) full() bool {
 	}
 	bytes := 0
 	for _, c := range w.columns {
-		bytes += len(c.done)
+		bytes += len(c.steps)
 	}
 	return bytes >= groupBytes
 }
@@ -243,26 +275,16 @@ func (w *Writer) frame(s *metric.Snapshot, f *metric.Frame) error {
 		})
 	}
 	if w.o.Windows {
-		if err := errors.Join(w.scalar(t.window, uint64(f.Begin-s.Mono)),
-			w.scalar(t.window+1, uint64(f.End-f.Begin))); err != nil {
-			return err
-		}
+		w.scalar(t.window, uint64(f.Begin-s.Mono))
+		w.scalar(t.window+1, uint64(f.End-f.Begin))
 	}
 	for i, n := range t.columns {
 		c, at := w.columns[n], f.Schema.Series[i].Off
-		if c.rows > w.rows {
+		if c.n > w.rows {
 			return fmt.Errorf("write Parquet: source %s gave %s twice in a tick", t.name, c.name)
 		}
 		c.pad(w.rows)
-		var err error
-		if c.typ == histogram {
-			err = c.buckets(w.enc, f.Values[at:at+c.desc.Words()])
-		} else {
-			err = c.word(w.enc, f.Values[at])
-		}
-		if err != nil {
-			return err
-		}
+		c.put(f.Values[at : at+c.desc.Words()]...)
 	}
 	return nil
 }
@@ -275,9 +297,9 @@ func (w *Writer) source(name string) *table {
 	if w.o.Windows {
 		meta := func(typ string) map[string]string { return map[string]string{keyType: typ} }
 		t.window = w.addColumn(&column{name: name + beginSuffix, meta: meta("window_begin"),
-			unit: string(metric.Nanoseconds), pages: pages{typ: int64s}})
+			unit: string(metric.Nanoseconds), rows: rows{typ: int64s}})
 		w.addColumn(&column{name: name + widthSuffix, meta: meta("window_width"),
-			unit: string(metric.Nanoseconds), pages: pages{typ: uint64s}})
+			unit: string(metric.Nanoseconds), rows: rows{typ: uint64s}})
 	}
 	return t
 }
@@ -311,7 +333,7 @@ func (w *Writer) addSeries(t *table, e *metric.Series) int {
 		w.help[d.Name] = d.Help
 	}
 	n := w.addColumn(&column{name: w.named.name(d, e.Values), meta: metaOf(d, e.Values),
-		desc: d, values: e.Values, pages: pages{typ: typeOf(d)}})
+		desc: d, values: e.Values, rows: rows{typ: typeOf(d)}})
 	t.spans.add(n)
 	return n
 }
