@@ -87,10 +87,8 @@ func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
 	sources := all(t)
 	disk := workload.NewDisk(t, 8<<20)
 	disk.Write(1, 4096) // a disk has series from its first request on
-	run, ledger := &metric.Run{}, analyze.NewLedger(host.Mono)
-	first := snapshot(t, run, sources)
-	var work sync.WaitGroup
-	for _, f := range []func(){
+	var work []func(*sync.WaitGroup)
+	for i, f := range []func(){
 		func() { workload.Writes(100_003) },
 		func() { workload.Sleeps(307, time.Millisecond) },
 		func() { workload.Forks(101) },
@@ -98,12 +96,26 @@ func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
 		func() { disk.Write(1009, 4096); disk.Read(1009, 4096) },
 		func() { talk(1009) },
 	} {
-		c := workload.NewCgroup(t, fmt.Sprintf("mixed%p", &f))
-		work.Go(func() { c.Thread(t, f) })
+		c := workload.NewCgroup(t, fmt.Sprint("mixed", i))
+		work = append(work, func(all *sync.WaitGroup) { all.Go(func() { c.Thread(t, f) }) })
 	}
-	work.Wait()
-	ledger.Observe(first)
-	ledger.Observe(snapshot(t, run, sources))
+	undisturbed(t, func(b *books) {
+		run, ledger := &metric.Run{}, analyze.NewLedger(host.Mono)
+		ledger.Observe(snapshot(t, run, sources))
+		var all sync.WaitGroup
+		for _, do := range work {
+			do(&all)
+		}
+		all.Wait()
+		ledger.Observe(snapshot(t, run, sources))
+		audit(t, b, ledger)
+	})
+}
+
+// audit asserts that a ledger compared what the mixed load did at least, and
+// that nothing is off.
+func audit(t *testing.T, b *books, ledger *analyze.Ledger) {
+	t.Helper()
 	var f metric.Frame
 	if err := ledger.Read(&f); err != nil {
 		t.Fatal(err)
@@ -119,8 +131,9 @@ func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
 		"wakeups_are_sleeps": 307, "cgroup_forks_are_all_forks": 101, "blockio_issued_is_done": 2018, "blockio_timed_or_discarded": 2018,
 		"cgroup_blockio_is_all_blockio": 2018 * 4096, "pairs_are_all_waits": 1, "cgroup_waits_are_all_waits": 1, "migrations_from_are_to": 0,
 	} {
+		// A series that ended meanwhile has nothing to compare.
 		if n, there := compared[check]; !there || n < least {
-			t.Errorf("%s compared %v, want at least %v", check, n, least)
+			b.errorf("%s compared %v, want at least %v", check, n, least)
 		}
 	}
 	for check, share := range residual {
@@ -129,7 +142,7 @@ func TestTheLedgerHoldsInAMixedLoad(t *testing.T) {
 			few = 5e6 // one of which may have waited so long
 		}
 		if share > emulated(0.001, 0.01) && share*compared[check] > few {
-			t.Errorf("%s: off by %v of %v", check, share*compared[check], compared[check])
+			b.errorf("%s: off by %v of %v", check, share*compared[check], compared[check])
 		}
 	}
 }
@@ -161,24 +174,27 @@ func talk(n int) {
 func TestTheBooksBalance(t *testing.T) {
 	m := start(t, "task/task", machine())
 	c := m.cgroup("mixed")
-	before := m.read()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.Thread(t, func() { workload.Burn(200 * time.Millisecond) })
-	}()
-	c.Thread(t, func() {
-		workload.Writes(1009)
-		workload.Sleeps(101, time.Millisecond)
-		workload.Forks(23)
+	undisturbed(t, func(b *books) {
+		before := m.read()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.Thread(t, func() { workload.Burn(200 * time.Millisecond) })
+		}()
+		c.Thread(t, func() {
+			workload.Writes(1009)
+			workload.Sleeps(101, time.Millisecond)
+			workload.Forks(23)
+		})
+		<-done
+		balance(t, b, m.read().since(before))
 	})
-	<-done
-	d := m.read().since(before)
-	agree := func(what string, a, b uint64) {
-		t.Helper()
-		if slack := uint64(float64(max(a, b))*emulated(0.02, 0.1)) + 100; max(a, b)-min(a, b) > slack {
-			t.Errorf("%s: %d and %d", what, a, b)
-		}
+}
+
+func balance(t *testing.T, b *books, d reading) {
+	t.Helper()
+	agree := func(what string, one, other uint64) {
+		b.near(what, one, other, uint64(float64(max(one, other))*emulated(0.02, 0.1))+100)
 	}
 	switches := d.total("scheduler_context_switch")
 	agree("switches by CPU and by cgroup", switches, d.total("cgroup_scheduler_context_switch"))
@@ -192,15 +208,13 @@ func TestTheBooksBalance(t *testing.T) {
 		to += d.count(t, fmt.Sprintf("cpu_migrations{direction=to,id=%d}", cpu))
 	}
 	agree("migrations from and to", from, to)
-	lo, hi := hist.Default.SumBounds(d["scheduler_runqueue_latency"])
-	if wait := float64(d.total("scheduler_runqueue_wait")); wait < lo*0.99-1e6 || wait > hi*1.01+1e6 {
-		t.Errorf("waits add up to %.0f ns, their histogram allows %.0f to %.0f", wait, lo, hi)
-	}
-	lo, hi = hist.Default.SumBounds(d["scheduler_running"])
-	if running := float64(d.total("cgroup_scheduler_running")); running < lo*0.99-1e6 || running > hi*1.01+1e6 {
-		t.Errorf("stints add up to %.0f ns, their histogram allows %.0f to %.0f", running, lo, hi)
+	for sum, histogram := range map[string]string{"scheduler_runqueue_wait": "scheduler_runqueue_latency", "cgroup_scheduler_running": "scheduler_running"} {
+		lo, hi := hist.Default.SumBounds(d[histogram])
+		if all := float64(d.total(sum)); all < lo*0.99-1e6 || all > hi*1.01+1e6 {
+			b.errorf("%s is %.0f ns, %s allows %.0f to %.0f", sum, all, histogram, lo, hi)
+		}
 	}
 	if lost := d.total("scheduler_discarded_samples"); lost > switches/100 {
-		t.Errorf("%d of %d switches had clocks that disagree", lost, switches)
+		b.errorf("%d of %d switches had clocks that disagree", lost, switches)
 	}
 }

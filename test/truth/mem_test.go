@@ -24,24 +24,24 @@ func TestAnOOMKillIsTheVictimsCgroups(t *testing.T) {
 		c := workload.NewMemory(t, "oom", 16<<20)
 		m.await(c.Path)
 		pages := workload.Pages(t, 64<<20/os.Getpagesize())
-		before := m.read()
-		status := c.Touch(t, pages)
-		if !status.Signaled() || status.Signal() != unix.SIGKILL {
-			t.Fatalf("a process that needs 64 MiB of 16 ended with %v", status)
-		}
-		d := m.read().since(before)
-		d.want(t, "cgroup_memory_oom_kills{name="+c.Path+"}", 1)
-		d.within(t, "memory_oom_kills", 1, 10) // others may be short too
-		if all := d.total("cgroup_memory_oom_kills"); all != d.count(t, "memory_oom_kills") {
-			t.Errorf("%d kills in the cgroups, %d on the machine", all, d.count(t, "memory_oom_kills"))
-		}
+		undisturbed(t, func(b *books) { // others may be short too
+			before := m.read()
+			status := c.Touch(t, pages)
+			if !status.Signaled() || status.Signal() != unix.SIGKILL {
+				t.Fatalf("a process that needs 64 MiB of 16 ended with %v", status)
+			}
+			d := m.read().since(before)
+			d.want(t, "cgroup_memory_oom_kills{name="+c.Path+"}", 1)
+			b.want(d, "memory_oom_kills", 1)
+			b.same("kills in the cgroups", d.total("cgroup_memory_oom_kills"), d.count(t, "memory_oom_kills"))
+		})
 	})
 }
 
-// scarce fills the page cache of a cgroup that may have little of it.
-func scarce(t *testing.T, c *workload.Memory) {
+// scarce fills the page cache of a cgroup that may have little of it, with a
+// disk of 64 MiB.
+func scarce(t *testing.T, c *workload.Memory, fd int) {
 	t.Helper()
-	fd := workload.NewDisk(t, 64<<20).Cached(t)
 	status := c.Read(t, fd, 64<<20/4096)
 	if status.ExitStatus() != 0 || status.Signaled() {
 		t.Fatalf("reading in little memory ended with %v", status)
@@ -53,30 +53,30 @@ func TestReclaimInACgroupIsItsOwn(t *testing.T) {
 		m := startSome(t, "mem/mem", h, "memory_reclaim")
 		c := workload.NewMemory(t, "reclaim", 16<<20)
 		m.await(c.Path)
-		before, began := m.read(), time.Now()
-		scarce(t, c)
-		took := uint64(time.Since(began))
-		d := m.read().since(before)
-		of := "{kind=cgroup,name=" + c.Path + "}"
-		times, spent := d.count(t, "cgroup_memory_reclaims"+of), d.count(t, "cgroup_memory_reclaim_time"+of)
-		// 48 MiB must go, and the kernel reclaims some pages at a time:
-		// SWAP_CLUSTER_MAX (32) or MEMCG_CHARGE_BATCH (64), with some luck
-		// more of them.
-		if times < 48<<20/4096/1024 || times > 48<<20/4096 {
-			t.Errorf("48 MiB were reclaimed in %d times", times)
-		}
-		if spent < times*1000 || spent > took {
-			t.Errorf("%d reclaims took %d ns of %d", times, spent, took)
-		}
-		if timed := d.count(t, "memory_reclaim_latency{kind=cgroup}"); timed < times {
-			t.Errorf("%d reclaims in the cgroup, %d timed in all", times, timed)
-		}
-		if all := d.total("cgroup_memory_reclaims"); all != d.total("memory_reclaim_latency")+d.total("memory_reclaim_discarded_samples") {
-			t.Errorf("%d reclaims in the cgroups, %d timed, %d not", all, d.total("memory_reclaim_latency"), d.total("memory_reclaim_discarded_samples"))
-		}
-		if lost := d.total("memory_reclaim_discarded_samples"); lost != 0 {
-			t.Errorf("%d reclaims were not timed", lost)
-		}
+		fd := workload.NewDisk(t, 64<<20).Cached(t)
+		undisturbed(t, func(b *books) {
+			before, began := m.read(), time.Now()
+			scarce(t, c, fd)
+			took := uint64(time.Since(began))
+			d := m.read().since(before)
+			of := "{kind=cgroup,name=" + c.Path + "}"
+			times, spent := d.count(t, "cgroup_memory_reclaims"+of), d.count(t, "cgroup_memory_reclaim_time"+of)
+			// 48 MiB must go, and the kernel reclaims some pages at a time:
+			// SWAP_CLUSTER_MAX (32) or MEMCG_CHARGE_BATCH (64), with some luck
+			// more of them.
+			if times < 48<<20/4096/1024 || times > 48<<20/4096 {
+				t.Errorf("48 MiB were reclaimed in %d times", times)
+			}
+			if spent < times*1000 || spent > took {
+				t.Errorf("%d reclaims took %d ns of %d", times, spent, took)
+			}
+			if timed := d.count(t, "memory_reclaim_latency{kind=cgroup}"); timed < times {
+				t.Errorf("%d reclaims in the cgroup, %d timed in all", times, timed)
+			}
+			lost := d.total("memory_reclaim_discarded_samples")
+			b.same("reclaims in the cgroups", d.total("cgroup_memory_reclaims"), d.total("memory_reclaim_latency")+lost)
+			b.same("reclaims not timed", lost, 0)
+		})
 	})
 }
 
@@ -120,18 +120,23 @@ func TestEachZoneIsCompacted(t *testing.T) {
 	rungs(t, func(t *testing.T, h bpf.Host) {
 		m := startSome(t, "mem/mem", h, "memory_compaction")
 		c := m.cgroup("compact")
-		before, began := m.read(), time.Now()
-		c.Thread(t, func() {
-			if err := os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0); err != nil {
-				t.Error(err)
+		undisturbed(t, func(b *books) {
+			before, began := m.read(), time.Now()
+			c.Thread(t, func() {
+				if err := os.WriteFile("/proc/sys/vm/compact_memory", []byte("1"), 0); err != nil {
+					t.Error(err)
+				}
+			})
+			took := uint64(time.Since(began))
+			d := m.read().since(before)
+			want, series := zones(t), "memory_compaction_latency"
+			if got := d.count(t, series); got < want {
+				t.Errorf("%d compactions, there are %d zones", got, want)
 			}
+			b.within(series, d.count(t, series), want, want+20) // kcompactd may be at it too
+			d.within(t, "cgroup_memory_compaction_time{name="+c.Path+"}", want*100, took)
+			b.want(d, "memory_compaction_discarded_samples", 0)
 		})
-		took := uint64(time.Since(began))
-		d := m.read().since(before)
-		want := zones(t)
-		d.within(t, "memory_compaction_latency", want, want+20) // kcompactd may be at it too
-		d.within(t, "cgroup_memory_compaction_time{name="+c.Path+"}", want*100, took)
-		d.want(t, "memory_compaction_discarded_samples", 0)
 	})
 }
 

@@ -146,7 +146,7 @@ func (m *meter) cgroup(name string) *workload.Cgroup {
 // await waits until the events of a cgroup are told apart.
 func (m *meter) await(path string) {
 	m.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for series := range m.read() {
 			if strings.Contains(series, "name="+path) {
 				return

@@ -40,8 +40,8 @@ func TestUDPBytesAreCounted(t *testing.T) {
 			of := func(direction string) string {
 				return "cgroup_udp_bytes{direction=" + direction + ",name=" + c.Path + "}"
 			}
-			b.want(d, of("transmit"), 101*1009+503)
-			b.want(d, of("receive"), 101*1009)
+			d.want(t, of("transmit"), 101*1009+503)
+			d.want(t, of("receive"), 101*1009)
 			b.want(d, "udp_bytes{direction=transmit}", 101*1009+503)
 			b.want(d, "udp_bytes{direction=receive}", 101*1009)
 			b.want(d, "udp_packets{direction=transmit}", 101+7+1)
@@ -51,7 +51,7 @@ func TestUDPBytesAreCounted(t *testing.T) {
 				b.bucket(d, "udp_size{direction="+direction+"}", 0, 7)
 			}
 			b.bucket(d, "udp_size{direction=transmit}", 503, 1)
-			b.want(d, "cgroup_tcp_bytes{direction=transmit,name="+c.Path+"}", 0)
+			d.want(t, "cgroup_tcp_bytes{direction=transmit,name="+c.Path+"}", 0)
 		})
 	})
 }
