@@ -18,7 +18,11 @@ var version = "unknown"
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	return report(os.Stderr, newRoot().ExecuteContext(ctx))
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() { cancel(signalled((<-signals).(syscall.Signal))) }()
+	err := newRoot().ExecuteContext(ctx)
+	return report(os.Stderr, err, context.Cause(ctx))
 }
