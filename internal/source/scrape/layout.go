@@ -57,18 +57,19 @@ func (t *table) commit(s *series) {
 }
 
 // count finds when a series began to count. What the endpoint says is believed
-// if it is later than the last scrape: its clock is another, and some reckon
-// the moment anew each time.
+// if it is news, and later than the last scrape: its clock is another, and some
+// reckon the moment anew each time.
 func (t *table) count(s *series, fell bool) {
 	created := min(s.begun, t.began)
 	switch {
 	case !s.laid:
 		s.start = created
-	case created > t.was && created > s.start:
+	case s.begun != s.said && created > t.was && created > s.start:
 		s.start, t.fresh = created, true
 	case fell:
 		s.start, t.fresh = t.began, true
 	}
+	s.said = s.begun
 }
 
 func (r reading) below(o reading) bool {

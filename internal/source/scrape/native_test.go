@@ -297,6 +297,15 @@ func TestCreated(t *testing.T) {
 	}
 	r.says(at(2e18, 12)...) // in the future
 	all(r.wall)
+	r = newBinaries(t, Endpoint{})
+	r.says(at(1e18+15e8, 1)...) // between question and answer
+	all(r.wall)
+	before = r.schema
+	first := r.wall
+	r.says(at(1e18+15e8, 2)...)
+	if all(first); r.schema != before {
+		t.Error("a start that was known is a reset")
+	}
 }
 
 // TestBothFormsSayTheSame is of what Prometheus's own library writes, in both.

@@ -67,6 +67,7 @@ type series struct {
 	last   reading          // of the last scrape that was whole
 	next   reading          // of the scrape under way
 	begun  int64            // start as the endpoint says it, in that scrape; 0: it does not
+	said   int64            // begun of the last scrape that was whole
 	taken  uint64           // the scrape it was in last
 	laid   bool             // it is in the layout
 	spare  *nativeHistogram // memory of the value before the last
