@@ -50,9 +50,10 @@ type Source struct {
 	mono   func() int64
 	online []int
 
-	mu     sync.Mutex
-	schema *metric.Schema
-	banks  []*mappedBank
+	mu       sync.Mutex
+	schema   *metric.Schema
+	banks    []*mappedBank
+	standing standing
 }
 
 type mappedBank struct {
@@ -60,6 +61,7 @@ type mappedBank struct {
 	*mapping
 	count int
 	whole *bankSpec // as the object has it
+	again []bool    // by slot: a program was about to count there when it was read last
 }
 
 // mapBanks maps the banks that publish: those by CPU become the probe's
@@ -75,7 +77,7 @@ func (p *Probe) mapBanks(opts Options) error {
 		if err != nil {
 			return err
 		}
-		b := &mappedBank{live, memory, opts.Host.Possible, whole}
+		b := &mappedBank{bankSpec: live, mapping: memory, count: opts.Host.Possible, whole: whole}
 		p.mapped = append(p.mapped, b)
 		if whole.domain != "" {
 			opts.slots(whole.domain).add(b)
@@ -125,44 +127,33 @@ func (b *bankSpec) series(online []int, start int64) []metric.Series {
 // Name is the name of the probe.
 func (c *Source) Name() string { return c.name }
 
-// Read copies the banks into the frame, without allocating.
+// Read brings the frame up to date, without allocating. The frame's stamps
+// tell what changed since a read before.
 func (c *Source) Read(f *metric.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.Schema, f.Lost = c.schema, 0
-	f.Resize(c.schema.Words)
-	f.Begin = c.mono()
-	to := f.Values
+	c.standing.begin(c.schema, c.mono())
+	at, lost := 0, uint64(0)
 	for _, b := range c.banks {
 		for i := range b.members {
 			m := &b.members[i]
 			if m.perCPU {
 				for _, cpu := range c.online {
-					copy(to, b.value(cpu, m.offset, m.words))
-					to = to[m.words:]
+					c.standing.sum(b, copies{cpu, 1, 1}, m.offset, at, m.words)
+					at += m.words
 				}
 			} else {
-				b.sum(to[:m.words], m.offset)
-				to = to[m.words:]
+				c.standing.member(b, copies{0, 1, b.count}, m, at)
+				at += m.words
 			}
 			if m.lost {
-				f.Lost += b.total(m)
+				lost += b.total(m)
 			}
 		}
 	}
-	f.End = c.mono()
+	c.standing.frame.Lost, c.standing.frame.End = lost, c.mono()
+	f.CopyFrom(&c.standing.frame)
 	return nil
-}
-
-// sum sets dst to the sum over all banks of the words at offset.
-func (b *mappedBank) sum(dst []uint64, offset int) {
-	copy(dst, b.value(0, offset, len(dst)))
-	for i := 1; i < b.count; i++ {
-		words := b.value(i, offset, len(dst))
-		for j, w := range words {
-			dst[j] += w
-		}
-	}
 }
 
 func (b *mappedBank) total(m *member) (n uint64) {

@@ -10,15 +10,22 @@ import (
 	"rezolus/internal/metric"
 )
 
-// plainBanks are n values in plain memory: a member for each number of words,
-// of one series.
-func plainBanks(n int, words ...int) *mappedBank {
-	b := &bankSpec{}
-	for _, w := range words {
-		b.members = append(b.members, member{desc: &metric.Desc{}, offset: b.stride, words: w})
-		b.stride += 8 * w
+// plainBanks are n values in plain memory, which begin with TOUCHED: counters
+// of that many series each, and histograms.
+func plainBanks(n int, counters []int, histograms int) *mappedBank {
+	b := &bankSpec{stride: 8}
+	for _, c := range counters {
+		b.members = append(b.members, member{desc: &metric.Desc{Kind: metric.Counter}, combos: make([][]string, c), offset: b.stride, words: c, span: c})
+		b.stride += 8 * c
 	}
-	return &mappedBank{bankSpec: b, mapping: &mapping{words: make([]uint64, n*b.stride/8), step: b.stride / 8}, count: n}
+	if histograms > 0 {
+		words := hist.Default.Buckets() * histograms
+		b.members = append(b.members, member{desc: &metric.Desc{Kind: metric.Histogram, Power: hist.Default},
+			combos: make([][]string, histograms), offset: b.stride, words: words, span: words + histograms})
+		b.stride += 8 * (words + histograms)
+	}
+	return &mappedBank{bankSpec: b, mapping: &mapping{words: make([]uint64, n*b.stride/8), step: b.stride / 8},
+		count: n, again: make([]bool, n)}
 }
 
 func benchmarkRead(b *testing.B, s interface{ Read(*metric.Frame) error }) {
@@ -30,26 +37,50 @@ func benchmarkRead(b *testing.B, s interface{ Read(*metric.Frame) error }) {
 	}
 }
 
-// BenchmarkRead reads three histograms and one of 16 series.
+// BenchmarkRead reads 19 histograms: all of them, and those of which three
+// count on a CPU from one read to the next.
 func BenchmarkRead(b *testing.B) {
-	h := hist.Default.Buckets()
+	const histograms = 19
 	for _, cpus := range []int{2, 64} {
-		b.Run(fmt.Sprintf("cpus=%d", cpus), func(b *testing.B) {
-			bank := plainBanks(cpus, h, h, h, 16*h)
-			b.SetBytes(int64(8 * len(bank.words)))
-			benchmarkRead(b, &Source{mono: testHost().Mono, banks: []*mappedBank{bank}, schema: &metric.Schema{Words: 19 * h}})
-		})
+		for _, all := range []bool{true, false} {
+			b.Run(fmt.Sprintf("cpus=%d/all=%t", cpus, all), func(b *testing.B) {
+				bank := plainBanks(cpus, nil, histograms)
+				schema := &metric.Schema{Words: histograms * hist.Default.Buckets()}
+				host := testHost()
+				s := &Source{banks: []*mappedBank{bank}, schema: schema}
+				s.mono = func() int64 {
+					for i := range 3 {
+						bank.value(0, 8+8*(i+1)*(hist.Default.Buckets()+1)-8, 1)[0] = 0xff00
+					}
+					if all {
+						s.standing.due = 0
+					}
+					return host.Mono()
+				}
+				benchmarkRead(b, s)
+			})
+		}
 	}
 }
 
-// BenchmarkReadCgroups reads what the task probe has for each cgroup.
+// BenchmarkReadCgroups reads what the task probe has for each cgroup, of which
+// five do something.
 func BenchmarkReadCgroups(b *testing.B) {
 	const slots = 1024
 	for _, live := range []int{50, 1000} {
 		for _, banks := range []int{2, 16} {
 			b.Run(fmt.Sprintf("cgroups=%d/banks=%d", live, banks), func(b *testing.B) {
-				c := &Slots{host: testHost(), domain: Domain{Slots: slots}, banks: banks, schema: &metric.Schema{Words: 22 * live},
-					mapped: []*mappedBank{plainBanks(banks*slots, 1, 1, 1, 2, 1, 16)}}
+				bank := plainBanks(banks*slots, []int{1, 1, 1, 2, 1, 16}, 0)
+				host := testHost()
+				mono := host.Mono
+				host.Mono = func() int64 {
+					for slot := range 5 {
+						bank.value(slot, 0, 1)[0] = 1
+					}
+					return mono()
+				}
+				c := &Slots{host: host, domain: Domain{Slots: slots}, banks: banks, schema: &metric.Schema{Words: 22 * live},
+					mapped: []*mappedBank{bank}}
 				for slot := range live {
 					c.live = append(c.live, slot)
 				}

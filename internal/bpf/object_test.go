@@ -78,10 +78,14 @@ func array(dims ...int) btf.Type {
 	return t
 }
 
-// bankOf is a map whose value is one member of type t, with room for 496
-// words.
+// bankOf is a map whose value is TOUCHED, if it is a domain's, and one member
+// of type t, with room for 497 words.
 func bankOf(tag string, t btf.Type, tags ...string) *ebpf.MapSpec {
-	value := &btf.Struct{Size: 496 * 8, Members: []btf.Member{{Name: "m", Type: t, Tags: tags}}}
+	value := &btf.Struct{Size: 498 * 8}
+	if strings.Contains(tag, "=") {
+		value.Members = []btf.Member{{Name: "touched", Type: u64}}
+	}
+	value.Members = append(value.Members, btf.Member{Name: "m", Type: t, Tags: tags, Offset: btf.Bits(64 * len(value.Members))})
 	return &ebpf.MapSpec{Name: "banks", Type: ebpf.Array, Flags: 1 << 10, ValueSize: value.Size, Value: value, Tags: []string{tag}}
 }
 
@@ -98,13 +102,13 @@ func TestMembersOfABank(t *testing.T) {
 	}
 	f(bankOf("bank:cpu", u64, counter...), "")
 	f(bankOf("bank:cpu", &btf.Typedef{Type: &btf.Const{Type: u64}}, counter...), "")
-	f(bankOf("bank:cpu", array(496), histogram...), "")
+	f(bankOf("bank:cpu", array(497), histogram...), "")
 	f(bankOf("bank:cpu", array(2, 3), with(counter, "label:a=1|2", "label:one=x", "label:b=1|2|3")...), "")
 	f(bankOf("bank:cpu", array(3, 2), with(counter, "label:a=1|2", "label:b=1|2|3")...), "dimensions are [3 2]; its labels and kind make [2 3]")
 	f(bankOf("bank:cpu", array(6), with(counter, "label:a=1|2", "label:b=1|2|3")...), "make [2 3]")
-	f(bankOf("bank:cpu", array(252), histogram...), "make [496]")
-	f(bankOf("bank:cpu", u64, histogram...), "make [496]")
-	f(bankOf("bank:cpu", array(2, 496), with(histogram, "label:a=1|2")...), "ends behind")
+	f(bankOf("bank:cpu", array(252), histogram...), "make [497]")
+	f(bankOf("bank:cpu", u64, histogram...), "make [497]")
+	f(bankOf("bank:cpu", array(2, 497), with(histogram, "label:a=1|2")...), "ends behind")
 	f(bankOf("bank:cpu", &btf.Int{Size: 4}, counter...), "u64")
 	f(bankOf("bank:cpu", &btf.Int{Size: 8, Encoding: btf.Signed}, counter...), "u64")
 	f(bankOf("bank:cpu", &btf.Pointer{Target: u64}, counter...), "u64")
@@ -112,6 +116,10 @@ func TestMembersOfABank(t *testing.T) {
 	f(bankOf("bank:cpu", u64), "without a metric")
 	f(bankOf("bank:cgroup=name", u64, with(counter, "per:cpu")...), "banks of CPUs")
 	f(bankOf("bank:cgroup=name", u64, with(counter, "lost")...), "banks of CPUs")
+	f(bankOf("bank:cgroup=name", u64, counter...), "")
+	untouched := bankOf("bank:cgroup=name", u64, counter...)
+	untouched.Value.(*btf.Struct).Members[0].Name = "other"
+	f(untouched, "begins with TOUCHED")
 	f(bankOf("bank:cgruop", u64, counter...), `unknown tag "bank:cgruop"`)
 	plain := bankOf("bank:cpu", u64, counter...)
 	plain.Flags = 0
@@ -156,7 +164,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, b := range o.banks {
 			for _, m := range b.members {
-				if m.offset < 0 || m.offset%8 != 0 || m.offset+8*m.words > b.stride || m.words != len(m.combos)*m.desc.Words() {
+				if m.offset < 0 || m.offset%8 != 0 || m.offset+8*m.span > b.stride || m.words != len(m.combos)*m.desc.Words() {
 					t.Fatalf("%s: words %d from %d on, of %d bytes", m.desc.Name, m.words, m.offset, b.stride)
 				}
 			}

@@ -39,6 +39,7 @@ type ranks struct {
 	due     int64             // Mono when to choose again
 	totals  []uint64          // of weight, by slot, when they were chosen last
 	weights []uint64          // gained lately, by slot
+	row     []uint64          // scratch: what a member publishes
 }
 
 type holder struct {
@@ -193,7 +194,12 @@ func (r *ranks) move(rank int) {
 
 // read sums a member over the CPUs.
 func (b *pairBank) read(m *member) *[pairs]uint64 {
-	b.sum(b.sums[:], m.offset)
+	copy(b.sums[:], b.value(0, m.offset, pairs))
+	for i := 1; i < b.count; i++ {
+		for j, w := range b.value(i, m.offset, pairs) {
+			b.sums[j] += w
+		}
+	}
 	return &b.sums
 }
 
@@ -239,13 +245,14 @@ func (r *ranks) series() (series []metric.Series) {
 	return series
 }
 
-// fill appends the values to what a frame has.
-func (r *ranks) fill(to []uint64) {
+// fill puts the values behind what a frame has.
+func (r *ranks) fill(s *standing, at int) {
 	for _, b := range r.banks {
 		for i := range b.members {
 			m := &b.members[i]
-			at := slices.IndexFunc(b.whole.members, func(w member) bool { return w.offset == m.offset })
+			own := slices.IndexFunc(b.whole.members, func(w member) bool { return w.offset == m.offset })
 			sums := b.read(m)
+			r.row = r.row[:0]
 			for first := range lastRank {
 				if first > 0 && r.holders[first] == nil {
 					continue
@@ -255,10 +262,11 @@ func (r *ranks) fill(to []uint64) {
 						continue
 					}
 					pair := first*maxRanks + second
-					to[0] = sums[pair] - b.base[at][pair] + b.carry[at][pair]
-					to = to[1:]
+					r.row = append(r.row, sums[pair]-b.base[own][pair]+b.carry[own][pair])
 				}
 			}
+			s.put(at, r.row)
+			at += len(r.row)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func paired() (*Slots, *mapping) {
 		c.tenants[slot] = &tenant{Thing: Thing{ID: uint64(slot), Values: []string{string('a' + rune(slot-1))}}, slot: slot}
 	}
 	c.ranks = &ranks{slots: c, cells: &mapping{words: make([]uint64, 8), step: 1}, totals: make([]uint64, 8), weights: make([]uint64, 8)}
-	c.ranks.add(&mappedBank{spec, words, 1, spec})
+	c.ranks.add(&mappedBank{bankSpec: spec, mapping: words, count: 1, whole: spec})
 	return c, words
 }
 
@@ -30,8 +30,10 @@ func paired() (*Slots, *mapping) {
 func shownPairs(t *testing.T, c *Slots) (map[string]uint64, uint64) {
 	t.Helper()
 	series := c.ranks.series()
-	values := make([]uint64, len(series))
-	c.ranks.fill(values)
+	var s standing
+	s.begin(&metric.Schema{Words: len(series)}, 0)
+	c.ranks.fill(&s, 0)
+	values := s.frame.Values
 	all, sum := map[string]uint64{}, uint64(0)
 	for i, s := range series {
 		all[s.Values[0]+" "+s.Values[1]] = values[i]
@@ -88,7 +90,7 @@ func TestTheHeaviestGetARank(t *testing.T) {
 	c, _ := paired()
 	weights := &mapping{words: make([]uint64, 8), step: 1}
 	spec := &bankSpec{domain: "x", keys: []string{"a"}, members: []member{{desc: &metric.Desc{Kind: metric.Counter}, words: 1, weight: true}}}
-	c.mapped = []*mappedBank{{spec, weights, 1, spec}}
+	c.mapped = []*mappedBank{{bankSpec: spec, mapping: weights, count: 1, whole: spec}}
 	now := int64(0)
 	turn := func() {
 		now += int64(reranked)

@@ -149,7 +149,7 @@ func (p *Probe) forget(samplers []string) {
 	for _, b := range p.mapped {
 		keep := make([]bool, b.stride/8)
 		for _, m := range b.whole.members {
-			for i := range m.words {
+			for i := range m.span {
 				keep[m.offset/8+i] = !slices.Contains(samplers, m.desc.Sampler)
 			}
 		}

@@ -66,12 +66,16 @@ type Slots struct {
 	tenants  []*tenant // by slot; nil: free
 	free     []int     // slots, the next at the end
 	waiting  map[uint64]Thing
+	leaving  int  // tenants that are not resident
+	silent   int  // tenants that are quiet
 	changed  bool // the schema no longer fits the tenants
 	overflow atomic.Uint64
 
-	schema *metric.Schema
-	live   []int  // slots in the order of the schema
-	ranks  *ranks // nil: no probe has banks of pairs
+	schema   *metric.Schema
+	live     []int  // slots in the order of the schema
+	ranks    *ranks // nil: no probe has banks of pairs
+	standing standing
+	stirred  []int // scratch: of live, those to read
 }
 
 type tenant struct {
@@ -119,7 +123,7 @@ func NewSlots(host Host, d Domain, objects ...*Object) (*Slots, error) {
 	}
 	c.table = table
 	c.tenants = make([]*tenant, d.Slots)
-	c.tenants[0] = &tenant{start: host.Wall(), quiet: d.Quiet}
+	c.settle(&tenant{start: host.Wall(), quiet: d.Quiet})
 	for slot := d.Slots - 1; slot > 0; slot-- {
 		c.free = append(c.free, slot)
 	}
@@ -152,7 +156,7 @@ func (c *Slots) add(b *mappedBank) {
 	if b.last != "" {
 		c.ranks.add(b)
 	} else {
-		b.count = c.banks
+		b.count, b.again = c.banks, make([]bool, c.domain.Slots)
 		c.mapped = append(c.mapped, b)
 	}
 	c.changed = true
@@ -173,9 +177,10 @@ func (c *Slots) Born(things []Thing) {
 // that comes back under its name before its series ended (a service that is
 // restarted) goes on in them.
 func (c *Slots) admit(g Thing) {
-	if t := c.leaving(g.Values); t != nil && c.enter(g.ID, t.slot) {
+	if t := c.parting(g.Values); t != nil && c.enter(g.ID, t.slot) {
 		delete(c.byID, t.ID)
 		t.ID, t.state = g.ID, resident
+		c.leaving--
 		c.byID[g.ID] = t
 		return
 	}
@@ -190,11 +195,20 @@ func (c *Slots) admit(g Thing) {
 	}
 	c.free = c.free[:len(c.free)-1]
 	t := &tenant{Thing: g, slot: slot, start: c.host.Wall(), quiet: c.domain.Quiet}
-	c.tenants[slot], c.byID[g.ID] = t, t
-	c.changed = true
+	c.byID[g.ID] = t
+	c.settle(t)
 }
 
-func (c *Slots) leaving(values []string) *tenant {
+// settle lets a tenant have its slot.
+func (c *Slots) settle(t *tenant) {
+	if t.quiet {
+		c.silent++
+	}
+	c.tenants[t.slot], c.changed = t, true
+}
+
+// parting is the tenant of that name whose series have not ended yet.
+func (c *Slots) parting(values []string) *tenant {
 	for _, t := range c.tenants {
 		if t != nil && t.state != resident && slices.Equal(t.Values, values) {
 			return t
@@ -218,6 +232,9 @@ func (c *Slots) Died(things []Thing) {
 		delete(c.waiting, g.ID)
 		if t := c.byID[g.ID]; t != nil {
 			c.erase(g.ID)
+			if t.state == resident {
+				c.leaving++
+			}
 			t.state = died
 		}
 	}
@@ -262,8 +279,8 @@ func (c *Slots) erase(id uint64) {
 // Name is "per_" and the domain's.
 func (c *Slots) Name() string { return "per_" + c.domain.Name }
 
-// Read sums the banks of each live slot. It allocates only when things came
-// or went.
+// Read brings the sums over the banks of each live slot up to date. It
+// allocates only when things came or went.
 func (c *Slots) Read(f *metric.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,25 +294,44 @@ func (c *Slots) Read(f *metric.Frame) error {
 			return err
 		}
 	}
-	f.Schema, f.Lost = c.schema, 0
-	f.Resize(c.schema.Words)
-	f.Begin = c.host.Mono()
-	to := f.Values
+	c.standing.begin(c.schema, c.host.Mono())
+	at := 0
 	for _, b := range c.mapped {
-		for i := range b.members {
-			for _, slot := range c.live {
-				m := &b.members[i]
-				c.sum(b, to[:m.words], slot, m.offset)
-				to = to[m.words:]
-			}
-		}
+		at = c.bring(b, at)
 	}
 	if c.ranks != nil {
-		c.ranks.fill(to)
+		c.ranks.fill(&c.standing, at)
 	}
-	f.End = c.host.Mono()
+	c.standing.frame.End = c.host.Mono()
+	f.CopyFrom(&c.standing.frame)
 	return nil
 }
+
+// bring brings the words of a bank up to date, from at on, and returns where
+// they end. A slot is read after a program looked it up, and once more: the
+// first time it may not have counted yet. No program runs from one tick to the
+// next but one.
+func (c *Slots) bring(b *mappedBank, at int) int {
+	c.stirred = c.stirred[:0]
+	for i, slot := range c.live {
+		touched := b.touched(c.copies(slot), 0) != 0
+		if touched || b.again[slot] || c.standing.whole {
+			c.stirred = append(c.stirred, i)
+		}
+		b.again[slot] = touched
+	}
+	for i := range b.members {
+		m := &b.members[i]
+		for _, i := range c.stirred {
+			c.standing.member(b, c.copies(c.live[i]), m, at+i*m.words)
+		}
+		at += m.words * len(c.live)
+	}
+	return at
+}
+
+// copies are the values of a slot.
+func (c *Slots) copies(slot int) copies { return copies{slot, c.domain.Slots, c.banks} }
 
 // weight is what a slot has counted in the members that make a thing heavy.
 func (c *Slots) weight(slot int) (sum uint64) {
@@ -313,31 +349,23 @@ func (c *Slots) weight(slot int) (sum uint64) {
 	return sum
 }
 
-func (c *Slots) sum(b *mappedBank, dst []uint64, slot, offset int) {
-	copy(dst, b.value(slot, offset, len(dst)))
-	for bank := 1; bank < c.banks; bank++ {
-		for i, w := range b.value(bank*c.domain.Slots+slot, offset, len(dst)) {
-			dst[i] += w
-		}
-	}
-}
-
 // vacate moves each tenant that died one step towards leaving. A slot is
 // cleared only after a read that came after the death, when no event can
 // reach it any more.
 func (c *Slots) vacate() {
-	for slot, t := range c.tenants {
-		switch {
-		case t == nil || t.state == resident:
-		case t.state == died:
-			t.state = read
-		default:
-			c.clear(slot)
-			delete(c.byID, t.ID)
-			c.tenants[slot] = nil
-			c.free = append(c.free, slot)
-			c.changed = true
+	if c.leaving > 0 {
+		for _, t := range c.tenants {
+			switch {
+			case t == nil || t.state == resident:
+			case t.state == died:
+				t.state = read
+			default:
+				c.release(t)
+			}
 		}
+	}
+	if len(c.waiting) == 0 || len(c.free) == 0 {
+		return
 	}
 	for id, g := range c.waiting {
 		if len(c.free) == 0 {
@@ -346,6 +374,18 @@ func (c *Slots) vacate() {
 		delete(c.waiting, id)
 		c.admit(g)
 	}
+}
+
+// release ends the series of a tenant that was read for the last time.
+func (c *Slots) release(t *tenant) {
+	c.clear(t.slot)
+	delete(c.byID, t.ID)
+	if t.quiet {
+		c.silent--
+	}
+	c.leaving--
+	c.tenants[t.slot], c.changed = nil, true
+	c.free = append(c.free, t.slot)
 }
 
 func (c *Slots) clear(slot int) {
@@ -358,9 +398,13 @@ func (c *Slots) clear(slot int) {
 
 // listen ends the quiet of the things that something was counted for.
 func (c *Slots) listen() {
+	if c.silent == 0 {
+		return
+	}
 	for slot, t := range c.tenants {
 		if t != nil && t.quiet && c.heard(slot) {
 			t.quiet, c.changed = false, true
+			c.silent--
 		}
 	}
 }
@@ -369,18 +413,20 @@ func (c *Slots) listen() {
 // a counter; the buckets, which are many, need not be looked at.
 func (c *Slots) heard(slot int) bool {
 	for _, b := range c.mapped {
-		for i := range b.members {
-			m := &b.members[i]
-			if m.desc.Kind != metric.Counter {
-				continue
+		for bank := range c.banks {
+			if b.value(bank*c.domain.Slots+slot, 0, 1)[0] != 0 && b.counted(bank*c.domain.Slots+slot) {
+				return true
 			}
-			for bank := range c.banks {
-				for _, w := range b.value(bank*c.domain.Slots+slot, m.offset, m.words) {
-					if w != 0 {
-						return true
-					}
-				}
-			}
+		}
+	}
+	return false
+}
+
+func (b *mappedBank) counted(value int) bool {
+	for i := range b.members {
+		m := &b.members[i]
+		if m.desc.Kind == metric.Counter && slices.ContainsFunc(b.value(value, m.offset, m.words), func(w uint64) bool { return w != 0 }) {
+			return true
 		}
 	}
 	return false

@@ -41,8 +41,9 @@ func slotOf(c *Slots, id uint64) uint64 {
 
 // bump adds to a cgroup's counter as a program on another CPU would.
 func bump(c *Slots, id uint64, n uint64) {
-	bank := c.banks - 1
-	c.mapped[0].value(bank*c.domain.Slots+int(slotOf(c, id)), c.mapped[0].members[0].offset, 1)[0] += n
+	value := (c.banks-1)*c.domain.Slots + int(slotOf(c, id))
+	c.mapped[0].value(value, 0, 1)[0] = 1 // TOUCHED
+	c.mapped[0].value(value, c.mapped[0].members[0].offset, 1)[0] += n
 }
 
 func cgroupsWithBank(t *testing.T, slots int) *Slots {

@@ -28,12 +28,13 @@ type bankSpec struct {
 	members []member
 }
 
-// member is one metric of a bank: words words from byte offset on, in the
-// order of combos, each combo one series.
+// member is one metric of a bank: words from byte offset on, in the order of
+// combos, each combo one series.
 type member struct {
 	desc   *metric.Desc
 	offset int
-	words  int
+	words  int        // in a frame
+	span   int        // in the bank: each histogram has one more, of what was touched
 	keys   []string   // of its own labels, outermost first
 	combos [][]string // values of keys, in memory order
 	owner  []string   // keys of the bank's own labels: a CPU's, a thing's
@@ -70,13 +71,16 @@ func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 	if !ok || m.Type != ebpf.Array || m.Flags&unix.BPF_F_MMAPABLE == 0 {
 		return nil, errors.New("a bank is an array map with BPF_F_MMAPABLE and a struct as value")
 	}
+	if b.domain != "" && b.last == "" && !touchable(value) {
+		return nil, errors.New("the value of a domain's bank begins with TOUCHED (slots.bpf.h)")
+	}
 	b.stride = (int(m.ValueSize) + 7) &^ 7 // as kernel/bpf/arraymap.c rounds it
 	for _, f := range value.Members {
 		if len(f.Tags) == 0 {
 			continue
 		}
 		e, err := b.parseMember(f)
-		if err == nil && e.offset+8*e.words > b.stride {
+		if err == nil && e.offset+8*e.span > b.stride {
 			err = fmt.Errorf("it ends behind the %d bytes of the value", m.ValueSize)
 		}
 		if err != nil {
@@ -88,6 +92,16 @@ func parseBank(m *ebpf.MapSpec) (*bankSpec, error) {
 		return nil, errors.New("a bank without a metric")
 	}
 	return b, nil
+}
+
+// touchable tells whether the first member is the word that look-ups set.
+func touchable(value *btf.Struct) bool {
+	if len(value.Members) == 0 {
+		return false
+	}
+	first := value.Members[0]
+	word, ok := btf.UnderlyingType(first.Type).(*btf.Int)
+	return first.Name == "touched" && ok && word.Size == 8 && first.Offset == 0 && len(first.Tags) == 0
 }
 
 var domainPattern = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
@@ -245,13 +259,16 @@ func dimensions(t btf.Type) (dims []int, word btf.Type) {
 func (e *member) checkDimensions(dims []int) error {
 	want := e.shape
 	if e.desc.Kind == metric.Histogram {
-		want = append(slices.Clone(want), e.desc.Words())
+		want = append(slices.Clone(want), e.desc.Words()+1)
 	}
 	if !slices.Equal(dims, want) {
 		return fmt.Errorf("its dimensions are %v; its labels and kind make %v", dims, want)
 	}
 	if e.words = len(e.combos) * e.desc.Words(); e.pairs {
 		e.words = pairs
+	}
+	if e.span = e.words; e.desc.Kind == metric.Histogram {
+		e.span += len(e.combos)
 	}
 	if e.words > maxWords {
 		return fmt.Errorf("it has %d words; at most %d are read", e.words, maxWords)

@@ -19,6 +19,7 @@ enum op { OP_READ, OP_WRITE, OP_FLUSH, OP_DISCARD, OP_OTHER, OPS };
 enum error { ERR_IO, ERR_TIMEOUT, ERR_NOSPC, ERR_TARGET, ERR_PROTECTION, ERR_UNSUPPORTED, ERR_OTHER, ERRORS };
 
 struct block_disk {
+	TOUCHED;
 	HISTOGRAM(latency, [OPS], blockio_latency, "blockio_latency", "nanoseconds",
 		  "time from handing a request to the driver to its completion", OP);
 	HISTOGRAM(queue_latency, [OPS], blockio_latency, "blockio_queue_latency", "nanoseconds",
@@ -38,6 +39,7 @@ struct block_disk {
 SLOT_BANKS(block_disks, struct block_disk, block, "device");
 
 struct block_cgroup {
+	TOUCHED;
 	COUNTER(operations, [OPS], blockio_requests, "cgroup_blockio_operations", "",
 		"requests of the cgroup that completed", OP);
 	COUNTER(bytes, [OPS], blockio_requests, "cgroup_blockio_bytes", "bytes",

@@ -30,6 +30,7 @@ struct fs_bank {
 BANKS(fs_banks, struct fs_bank);
 
 struct fs_cgroup {
+	TOUCHED;
 	COUNTER(operations, [OPS], fs_latency, "cgroup_fs_operations", "",
 		"operations on files and directories by tasks of the cgroup", OP);
 	COUNTER(time, [OPS], fs_latency, "cgroup_fs_time", "nanoseconds",

@@ -40,6 +40,13 @@ inline_ u32 hist_index(u64 v, const u32 power)
 	return (shift << power) + (u32)(v >> shift);
 }
 
+/* Tells that bucket i of a histogram of power 3 has counted, after it did. */
+inline_ void hist_touch(u64 *buckets, u64 i)
+{
+	barrier();
+	((u8 *)&buckets[HIST_BUCKETS(3)])[i >> 6] = 1;
+}
+
 /*
  * Counts v in a histogram of power 3. The comparison can never hold; it shows
  * the verifier the bound that it cannot compute.
@@ -49,6 +56,8 @@ inline_ void hist_add(u64 *buckets, u64 v)
 	u64 i = hist_index(v, 3);
 
 	OPAQUE(i);
-	if (i < HIST_BUCKETS(3))
+	if (i < HIST_BUCKETS(3)) {
 		bank_add(&buckets[i], 1);
+		hist_touch(buckets, i);
+	}
 }

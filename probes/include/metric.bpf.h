@@ -30,12 +30,16 @@
 #define COUNTER_PER_CPU(member, dims, sampler, name, unit, help, ...) \
 	u64 member dims METRIC_(sampler, name, "counter", unit, help) TAG("per:cpu") __VA_ARGS__
 #define HISTOGRAM(member, dims, sampler, name, unit, help, ...) \
-	u64 member dims[HIST_BUCKETS(3)] METRIC_(sampler, name, "histogram/3", unit, help) __VA_ARGS__
+	u64 member dims[HIST_BUCKETS(3) + 1] METRIC_(sampler, name, "histogram/3", unit, help) __VA_ARGS__
 #define LABEL(key, values) TAG("label:" key "=" values)
 /* The member also counts as events the probe could not attribute. */
 #define LOST TAG("lost")
 
-/* Buckets of a histogram with 2^power buckets an octave. */
+/*
+ * Buckets of a histogram with 2^power buckets an octave. In a bank a word
+ * follows them of which each byte tells whether anything was counted in eight
+ * octaves since user space looked, so that it need not read them all.
+ */
 #define HIST_BUCKETS(power) ((65 - (power)) << (power))
 
 /* Banks of different CPUs share no cache line. */

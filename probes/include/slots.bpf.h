@@ -67,7 +67,10 @@ inline_ u32 slot_find(void *table, u64 id, u32 shift, u32 slots)
 	inline_ void *d##_bank(void *map, u32 cpu, u32 slot) \
 	{ \
 		u32 i = (cpu & (rz_##d##_banks - 1)) * rz_##d##_slots + slot; \
-		return bpf_map_lookup_elem(map, &i); \
+		u64 *touched = bpf_map_lookup_elem(map, &i); \
+		if (touched) \
+			*(volatile u64 *)touched = 1; \
+		return touched; \
 	} \
 	inline_ void d##_add(u64 *word, u64 n) \
 	{ \
@@ -80,13 +83,22 @@ inline_ u32 slot_find(void *table, u64 id, u32 shift, u32 slots)
 	{ \
 		u64 i = hist_index(v, 3); \
 		OPAQUE(i); \
-		if (i < HIST_BUCKETS(3)) \
+		if (i < HIST_BUCKETS(3)) { \
 			d##_add(&buckets[i], 1); \
+			hist_touch(buckets, i); \
+		} \
 	} \
 	struct rz_##d##_end
 
-/* The banks of a domain whose things have labels keys ("a,b"). */
-#define SLOT_BANKS(map, value_type, d, keys) BANK_MAP_(map, value_type, "bank:" #d "=" keys)
+/*
+ * The banks of a domain whose things have labels keys ("a,b"). The value begins
+ * with TOUCHED, by which a look-up tells user space that a program is about to
+ * count: most things of a host do nothing most of the time, and are not read.
+ */
+#define SLOT_BANKS(map, value_type, d, keys) \
+	_Static_assert(__builtin_offsetof(value_type, touched) == 0, "TOUCHED comes first"); \
+	BANK_MAP_(map, value_type, "bank:" #d "=" keys)
+#define TOUCHED u64 touched
 
 /*
  * Pairs of things: RANKS(d) after SLOTS(d). User space gives the heaviest

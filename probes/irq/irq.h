@@ -57,6 +57,7 @@ struct irq_bank {
 BANKS(irq_banks, struct irq_bank);
 
 struct irq_cgroup {
+	TOUCHED;
 	COUNTER(flushes, [FLUSHES], cpu_tlb_flush, "cgroup_cpu_tlb_flush", "",
 		"flushes of the TLB while a task of the cgroup had the CPU, by reason", FLUSH);
 };

@@ -55,6 +55,7 @@ struct mem_bank {
 BANKS(mem_banks, struct mem_bank);
 
 struct mem_cgroup {
+	TOUCHED;
 	COUNTER(reclaims, [RECLAIMS], memory_reclaim, "cgroup_memory_reclaims", "",
 		"times that tasks of the cgroup had to reclaim memory", RECLAIM);
 	COUNTER(reclaim_time, [RECLAIMS], memory_reclaim, "cgroup_memory_reclaim_time", "nanoseconds",

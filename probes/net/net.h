@@ -30,6 +30,7 @@ enum drop_class {
 };
 
 struct net_interface {
+	TOUCHED;
 	COUNTER(bytes, [DIRECTIONS], network_traffic, "network_bytes", "bytes",
 		"bytes of packets with their link header, each segment of an offloaded packet with its headers", DIRECTION);
 	COUNTER(packets, [DIRECTIONS], network_traffic, "network_packets", "packets",

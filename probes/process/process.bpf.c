@@ -22,6 +22,7 @@ struct process_bank {
 BANKS(process_banks, struct process_bank);
 
 struct process_cgroup {
+	TOUCHED;
 	COUNTER(forks, [KINDS], process, "cgroup_process_forks", "", "tasks that tasks of the cgroup made", KIND);
 	COUNTER(execs, , process, "cgroup_process_execs", "", "processes of the cgroup that became another program");
 	COUNTER(exits, [KINDS], process, "cgroup_process_exits", "", "tasks of the cgroup that ended", KIND);

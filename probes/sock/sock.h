@@ -63,6 +63,7 @@ struct sock_bank {
 BANKS(sock_banks, struct sock_bank);
 
 struct sock_cgroup {
+	TOUCHED;
 	COUNTER(tcp_bytes, [DIRECTIONS], tcp_traffic, "cgroup_tcp_bytes", "bytes",
 		"bytes that tasks of the cgroup sent and received by TCP", DIRECTION);
 	COUNTER(udp_bytes, [DIRECTIONS], udp_traffic, "cgroup_udp_bytes", "bytes",

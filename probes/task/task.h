@@ -71,6 +71,7 @@ struct task_bank {
 BANKS(task_banks, struct task_bank);
 
 struct task_cgroup {
+	TOUCHED;
 	COUNTER(wait, , scheduler_runqueue, "cgroup_scheduler_runqueue_wait", "nanoseconds",
 		"time that tasks of the cgroup waited for a CPU", WEIGHT);
 	COUNTER(running, , scheduler_runqueue, "cgroup_scheduler_running", "nanoseconds",

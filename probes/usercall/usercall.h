@@ -12,11 +12,13 @@ SLOTS(function);
 SLOTS(timed);
 
 struct usercall_calls {
+	TOUCHED;
 	COUNTER(calls, , usercall, "usercall", "", "calls of the function");
 };
 SLOT_BANKS(usercall_calls, struct usercall_calls, function, "library,function");
 
 struct usercall_times {
+	TOUCHED;
 	COUNTER(lost, , usercall, "usercall_discarded_samples", "",
 		"returns from the function that were not timed: the call was not seen, or could not be remembered");
 	HISTOGRAM(latency, , usercall, "usercall_latency", "nanoseconds", "time from a call of the function to its return");

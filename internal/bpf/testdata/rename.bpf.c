@@ -17,6 +17,7 @@ struct rename_bank {
 BANKS(rename_banks, struct rename_bank);
 
 struct rename_cgroup {
+	TOUCHED;
 	COUNTER(renames, , rename, "cgroup_task_renames", "", "task renames by cgroup");
 };
 CGROUP_BANKS(rename_cgroups, struct rename_cgroup);
