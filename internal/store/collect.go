@@ -12,30 +12,28 @@ import (
 
 // Limits of a segment. A writer cuts before them; a reader refuses more.
 const (
-	maxTicks   = 1<<16 - 1
-	maxChanges = 1 << 22
-	maxCells   = 1 << 25 // ticks times series
+	maxTicks = 1<<16 - 1
+	maxCells = 1 << 25 // ticks times series
 )
 
-// sealChanges is the number of changed words at which a segment is sealed.
-// docs/journal/2026-11-21-sealed-segments.md has the measurement.
-const sealChanges = 1 << 18
+// sealBytes is what the changes of a segment take in memory when it is sealed:
+// half a million words. docs/journal/2026-11-21-sealed-segments.md has the
+// measurement.
+const sealBytes = 2 << 20
 
 // collector turns ticks, which are differences between rows, into columns:
 // for each word, when it changed and by how much. It holds one segment, and
 // what the words are at its end; memory follows the changes and not the
 // words times the ticks.
 type collector struct {
-	limit   int // changes that make it full
+	limit   int // bytes of changes that make it full
 	rows    []tickFront
 	sources []*collected // in the order of a tick's frames
 	words   int          // of all lives
 	init    []uint64     // what each of them was at first
 	now     []uint64     // and is now
-	word    []uint32     // one element a change: which word
-	at      []uint16     // the frame, counted from the life's first
-	by      []uint64     // the difference
-	tmp     []uint64     // scratch
+	changes changeLog
+	tmp     []uint64 // scratch
 	byID    map[uint64]int32
 	sealing sealing
 }
@@ -44,7 +42,7 @@ type collector struct {
 type collected struct {
 	name   string
 	schema *metric.Schema // of its last frame
-	wordOf []uint32       // where the words of that schema are
+	lifeOf []int32        // whose the words of that schema are
 	dirty  bool           // the next frame's differences are from zero
 	frames []frameRow
 	uses   []schemaUse
@@ -72,8 +70,10 @@ type schemaUse struct {
 type life struct {
 	series metric.Series
 	base   uint32 // its first word
+	off    uint32 // that in the source's schema
 	first  int    // frame of the source
 	round  int    // of the last schema that has it
+	track  track  // its changes
 }
 
 // full reports whether the next tick belongs into another segment.
@@ -82,7 +82,7 @@ func (c *collector) full() bool {
 	for _, s := range c.sources {
 		series += len(s.lives)
 	}
-	return len(c.word) >= c.limit || len(c.rows) >= maxTicks || len(c.rows)*series >= maxCells-series
+	return c.changes.bytes >= c.limit || len(c.rows) >= maxTicks || len(c.rows)*series >= maxCells-series
 }
 
 // source is the collected source of a name.
@@ -105,7 +105,7 @@ func (c *collector) forget() {
 // what a recorder takes does not grow from one to the other.
 func (c *collector) empty() {
 	c.rows, c.words, c.init, c.now = c.rows[:0], 0, c.init[:0], c.now[:0]
-	c.word, c.at, c.by = c.word[:0], c.at[:0], c.by[:0]
+	c.changes.reset()
 }
 
 // next begins another segment where this one ended.
@@ -149,10 +149,12 @@ func (s *collected) use(schema *metric.Schema, first int, lives []int32) {
 			lives = append(lives, int32(i))
 		}
 	}
-	s.schema, s.wordOf = schema, slices.Grow(s.wordOf[:0], schema.Words)
+	s.schema, s.lifeOf = schema, slices.Grow(s.lifeOf[:0], schema.Words)
 	for _, i := range lives {
-		for j := range s.lives[i].series.Desc.Words() {
-			s.wordOf = append(s.wordOf, s.lives[i].base+uint32(j))
+		e := &s.lives[i]
+		e.off = uint32(len(s.lifeOf))
+		for range e.series.Desc.Words() {
+			s.lifeOf = append(s.lifeOf, i)
 		}
 	}
 	if n := len(s.uses); n > 0 && s.uses[n-1].first == first {
@@ -261,10 +263,11 @@ func (c *collector) frame(s *collected, f *frameFront, keep bool) error {
 		}
 	} else {
 		err := eachDelta(f.words, s.schema.Words, func(i int, d uint64) bool {
-			w := s.wordOf[i]
-			c.now[w] += d
+			e := &s.lives[s.lifeOf[i]]
+			word := i - int(e.off)
+			c.now[int(e.base)+word] += d
 			if keep && !fresh {
-				c.changed(w, at, d)
+				c.changes.add(&e.track, at, word, e.series.Desc.Words(), d)
 			}
 			return true
 		})
@@ -277,22 +280,13 @@ func (c *collector) frame(s *collected, f *frameFront, keep bool) error {
 		return nil
 	}
 	if fresh {
-		for _, w := range s.wordOf {
-			c.init[w] = c.now[w]
+		for _, l := range s.uses[len(s.uses)-1].lives {
+			e := &s.lives[l]
+			copy(c.init[e.base:][:e.series.Desc.Words()], c.now[e.base:])
 		}
 	}
 	s.frames = append(s.frames, frameRow{uint16(len(c.rows) - 1), f.begin, f.end, f.lost})
 	return nil
-}
-
-func (c *collector) changed(word uint32, at int, by uint64) {
-	if c.word == nil { // at once: growing would leave as much again as garbage
-		n := c.limit + c.limit/16
-		c.word, c.at, c.by = make([]uint32, 0, n), make([]uint16, 0, n), make([]uint64, 0, n)
-	}
-	c.word = append(c.word, word)
-	c.at = append(c.at, uint16(at))
-	c.by = append(c.by, by)
 }
 
 // plain takes in a frame whose differences are from zero. Series that are in
@@ -308,7 +302,8 @@ func (c *collector) plain(s *collected, tokens []byte, at int, keep bool) error 
 	for _, l := range uses.lives {
 		e := &s.lives[l]
 		born := e.first == at
-		for i := range e.series.Desc.Words() {
+		words := e.series.Desc.Words()
+		for i := range words {
 			w := e.base + uint32(i)
 			v := c.tmp[n]
 			n++
@@ -318,7 +313,7 @@ func (c *collector) plain(s *collected, tokens []byte, at int, keep bool) error 
 			if born {
 				c.init[w] = v
 			} else if keep {
-				c.changed(w, at, v-c.now[w])
+				c.changes.add(&e.track, at, i, words, v-c.now[w])
 			}
 			c.now[w] = v
 		}

@@ -5,7 +5,6 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -25,19 +24,13 @@ type sealing struct {
 	body   []byte // of the present block
 	sizes  []byte // of its columns
 	zstd   *packer
-
-	starts []uint32 // where the changes of each word begin
-	order  []uint32 // the changes in the order of words
-	next   []uint32 // scratch: where the next change of each word belongs
-	at     []uint16 // scratch: the changes of one series
-	by     []uint64
+	of     gathered // scratch: the changes of a life
 }
 
 // reset begins another segment in the memory of the one before.
 func (s *sealing) reset(c *collector, z *packer) {
 	*s = sealing{c: c, zstd: z, dir: directory{ticks: len(c.rows), sources: s.dir.sources[:0], blocks: s.dir.blocks[:0]},
-		blocks: s.blocks[:0], body: s.body[:0], sizes: s.sizes[:0], starts: s.starts[:0], order: s.order[:0], next: s.next,
-		at: s.at, by: s.by}
+		blocks: s.blocks[:0], body: s.body[:0], sizes: s.sizes[:0], of: s.of}
 }
 
 // packer compresses bodies, one at a time.
@@ -86,7 +79,6 @@ func (p *packer) record(dst []byte, typ Type, front func([]byte) []byte, body []
 func (c *collector) seal(dst []byte, z *packer, dict func(*metric.Schema)) ([]byte, error) {
 	s := &c.sealing
 	s.reset(c, z)
-	s.sort()
 	s.setFront()
 	s.ticks()
 	s.windows()
@@ -104,41 +96,6 @@ func (c *collector) seal(dst []byte, z *packer, dict func(*metric.Schema)) ([]by
 	s.front.size = uint64(len(body))
 	dst = z.record(dst, TypeSegment, s.front.append, body)
 	return append(dst, s.blocks...), nil
-}
-
-// sort puts the changes in the order of words; they are in the order of time
-// already.
-func (s *sealing) sort() {
-	c := s.c
-	s.starts = slices.Grow(s.starts, c.words+1)[:c.words+1]
-	clear(s.starts)
-	for _, w := range c.word {
-		s.starts[w+1]++
-	}
-	for i := range c.words {
-		s.starts[i+1] += s.starts[i]
-	}
-	s.order = slices.Grow(s.order, cap(c.word))[:len(c.word)] // at once: it is not to grow
-	s.next = append(s.next[:0], s.starts...)
-	for i, w := range c.word {
-		s.order[s.next[w]] = uint32(i)
-		s.next[w]++
-	}
-}
-
-// gather brings the changes of a series' words together, as steps from value
-// to value: its first is that of a frame.
-func (s *sealing) gather(base uint32, words, first int) func(i int) steps {
-	begin := s.starts[base]
-	s.at, s.by = s.at[:0], s.by[:0]
-	for _, j := range s.order[begin:s.starts[base+uint32(words)]] {
-		s.at = append(s.at, s.c.at[j]-uint16(first+1))
-		s.by = append(s.by, s.c.by[j])
-	}
-	return func(i int) steps {
-		lo, hi := s.starts[base+uint32(i)]-begin, s.starts[base+uint32(i)+1]-begin
-		return steps{at: s.at[lo:hi], by: s.by[lo:hi]}
-	}
 }
 
 func (s *sealing) setFront() {
@@ -238,12 +195,8 @@ func (s *sealing) source(src *collected, dict func(*metric.Schema)) error {
 func (s *sealing) column(l *life, from, n int) {
 	d := l.series.Desc
 	words := d.Words()
-	gathered := s.gather(l.base, words, from)
-	stepsOf := func(i int) steps {
-		st := gathered(i)
-		st.n = n - 1
-		return st
-	}
+	s.of.gather(&s.c.changes, &l.track, words, from+1)
+	stepsOf := func(i int) steps { return s.of.of(i, n) }
 	at := len(s.body)
 	if d.Kind.Buckets() {
 		s.body = appendBuckets(s.body, s.c.init[l.base:][:words], stepsOf)

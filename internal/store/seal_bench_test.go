@@ -94,7 +94,7 @@ func BenchmarkSeal(b *testing.B) {
 
 // BenchmarkUnseal makes rows of columns.
 func BenchmarkUnseal(b *testing.B) {
-	columns := sealed(b, benchRows(b), sealChanges)
+	columns := sealed(b, benchRows(b), sealBytes)
 	ticks := 0
 	for b.Loop() {
 		ticks = 0

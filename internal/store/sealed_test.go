@@ -17,7 +17,7 @@ import (
 )
 
 // sealed is a recording in rows as one in columns, in segments of at least so
-// many changes.
+// many bytes of changes.
 func sealed(t testing.TB, rows []byte, changes int) []byte {
 	t.Helper()
 	out := appendHeader(nil)

@@ -35,7 +35,7 @@ type sealer struct {
 }
 
 func newSealer(emit func([]byte) error) *sealer {
-	return &sealer{emit: emit, from: math.MinInt64, to: math.MaxInt64, known: map[metric.Hash]bool{}, c: collector{limit: sealChanges}}
+	return &sealer{emit: emit, from: math.MinInt64, to: math.MaxInt64, known: map[metric.Hash]bool{}, c: collector{limit: sealBytes}}
 }
 
 // record takes in the next record. After an error of emit the sealer is of
