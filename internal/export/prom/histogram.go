@@ -3,8 +3,11 @@
 package prom
 
 import (
+	"math"
+	"slices"
 	"strconv"
 
+	"rezolus/internal/hist"
 	"rezolus/internal/metric"
 )
 
@@ -49,4 +52,28 @@ func (l *line) histogram(b []byte, buckets []uint64) []byte {
 	lo, hi := d.Power.SumBounds(buckets)
 	b = append(appendFloat(l.name(b, "_sum", ""), (lo+hi)/2), '\n')
 	return append(strconv.AppendUint(l.name(b, "_count", ""), count, 10), '\n')
+}
+
+// native writes the count and the sum.
+func (l *line) native(b []byte, words []uint64) []byte {
+	d := l.series.Desc
+	at := func(s hist.Slot) uint64 {
+		i, _ := slices.BinarySearch(d.Slots, s)
+		return words[i]
+	}
+	suffixes := [2]string{"_sum", "_count"}
+	if d.Kind == metric.NativeGauge {
+		suffixes = [2]string{"_gsum", "_gcount"}
+	}
+	count := func(b []byte) []byte {
+		if n := at(hist.SlotCount); d.Float {
+			b = appendFloat(b, math.Float64frombits(n))
+		} else {
+			b = strconv.AppendUint(b, n, 10)
+		}
+		return append(b, '\n')
+	}
+	b = count(l.name(b, "_bucket", `le="+Inf"`))
+	b = append(appendFloat(l.name(b, suffixes[0], ""), math.Float64frombits(at(hist.SlotSum))), '\n')
+	return count(l.name(b, suffixes[1], ""))
 }

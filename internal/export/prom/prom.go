@@ -13,6 +13,11 @@
 // A histogram becomes a classic one with a bucket for each power of two within
 // a range, whose bounds are exact; its sum is an estimate from the middles of
 // its own, finer buckets.
+//
+// A native histogram is cut down to what text can say of one: its count and its
+// sum, and the bucket of everything. Its buckets come and go, and rates of
+// classic buckets that do are wrong. The text format says nothing of one that is
+// a gauge, for it has no such type.
 package prom
 
 import (
@@ -47,6 +52,7 @@ func (f Format) ContentType() string {
 // each schema that is still there.
 type Writer struct {
 	schemas []*metric.Schema // of the lines
+	format  Format           // and what they are for
 	lines   []line
 	labels  map[*metric.Schema][]string // of each series, without braces
 }
@@ -65,8 +71,8 @@ type line struct {
 // Append appends the exposition of s. It allocates for series it has not
 // written before, and for what dst lacks.
 func (w *Writer) Append(dst []byte, s *metric.Snapshot, format Format) []byte {
-	if !slices.EqualFunc(w.schemas, s.Frames, func(have *metric.Schema, f metric.Frame) bool { return have == f.Schema }) {
-		w.arrange(s)
+	if w.format != format || !slices.EqualFunc(w.schemas, s.Frames, func(have *metric.Schema, f metric.Frame) bool { return have == f.Schema }) {
+		w.arrange(s, format)
 	}
 	for i := range w.lines {
 		l := &w.lines[i]
@@ -84,7 +90,8 @@ func (w *Writer) Append(dst []byte, s *metric.Snapshot, format Format) []byte {
 // arrange lists the series of all frames. A family must be in one piece and of
 // one kind, and a series in it once, whichever sources they come from: else a
 // scraper refuses everything. Where two disagree the first source wins.
-func (w *Writer) arrange(s *metric.Snapshot) {
+func (w *Writer) arrange(s *metric.Snapshot, format Format) {
+	w.format = format
 	known := w.labels
 	w.labels = make(map[*metric.Schema][]string, len(s.Frames))
 	w.schemas, w.lines = w.schemas[:0], w.lines[:0]
@@ -102,11 +109,15 @@ func (w *Writer) arrange(s *metric.Snapshot) {
 			if _, ok := kinds[d.Name]; !ok {
 				kinds[d.Name] = d.Kind
 			}
-			if kinds[d.Name] == d.Kind {
+			if kinds[d.Name] == d.Kind && (d.Kind != metric.NativeGauge || format == OpenMetrics) {
 				w.lines = append(w.lines, line{series: &schema.Series[j], frame: i, labels: labels[j]})
 			}
 		}
 	}
+	// A classic histogram beside the native one has said it all.
+	w.lines = slices.DeleteFunc(w.lines, func(l line) bool {
+		return l.series.Desc.Kind.Native() && kinds[l.series.Desc.Name+"_bucket"] != 0
+	})
 	slices.SortStableFunc(w.lines, func(a, b line) int { return strings.Compare(a.series.Desc.Name, b.series.Desc.Name) })
 	w.separate()
 }
@@ -185,6 +196,8 @@ func (l *line) append(b []byte, words []uint64, format Format) []byte {
 	switch {
 	case d.Kind == metric.Histogram:
 		return l.histogram(b, words[:d.Words()])
+	case d.Kind.Native():
+		return l.native(b, words)
 	case d.Kind == metric.Counter:
 		suffix := ""
 		if format == OpenMetrics && !strings.HasSuffix(d.Name, total) {

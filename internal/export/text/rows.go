@@ -57,6 +57,8 @@ func (w *Writer) csv(r *row, words []uint64) {
 	d := r.series.Desc
 	rest := max(1, len(w.o.Quantiles))
 	switch {
+	case d.Kind.Native():
+		rest = w.nativeCSV(r, words)
 	case d.Kind != metric.Histogram:
 		w.buf = append(appendWord(w.buf, d, words[0]), ',')
 	case len(w.o.Quantiles) == 0:
@@ -127,6 +129,8 @@ func quote(v any) []byte {
 func (w *Writer) json(r *row, words []uint64) {
 	d := r.series.Desc
 	switch {
+	case d.Kind.Native():
+		w.nativeJSON(r, words)
 	case d.Kind != metric.Histogram:
 		w.buf = append(w.buf, `,"value":`...)
 		w.buf = appendNumber(w.buf, d, words[0])
@@ -146,7 +150,7 @@ func (w *Writer) json(r *row, words []uint64) {
 // strings.
 func appendNumber(b []byte, d *metric.Desc, word uint64) []byte {
 	if v := d.Value(word); d.Float && (math.IsNaN(v) || math.IsInf(v, 0)) {
-		return strconv.AppendQuote(b, strconv.FormatFloat(v, 'g', -1, 64))
+		return appendJSONFloat(b, v)
 	}
 	return appendWord(b, d, word)
 }

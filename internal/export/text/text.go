@@ -70,6 +70,18 @@ type row struct {
 type before struct {
 	words []uint64
 	start int64
+	desc  *metric.Desc
+}
+
+// next is b for a series that may be the same one, with other slots; without
+// words if it is not.
+func (b *before) next(e *metric.Series) *before {
+	n := &before{start: e.Start, desc: e.Desc}
+	if b == nil || b.start != e.Start || b.desc.Kind != e.Desc.Kind || b.desc.Float != e.Desc.Float || b.desc.Power != e.Desc.Power {
+		return n
+	}
+	n.words, _ = refit(b.words, b.desc.Slots, e.Desc.Slots)
+	return n
 }
 
 // flushBytes is how much is collected before it is written out.
@@ -161,10 +173,8 @@ func (w *Writer) arrange(old *source, schema *metric.Schema) *source {
 			continue
 		}
 		r := row{series: e, key: string(w.middle(e)), middle: w.middle(e)}
-		if e.Desc.Kind == metric.Histogram && len(w.o.Quantiles) > 0 {
-			if r.before = known[r.key]; r.before == nil || r.before.start != e.Start || len(r.before.words) != e.Desc.Words() {
-				r.before = &before{start: e.Start}
-			}
+		if e.Desc.Kind.Buckets() && len(w.o.Quantiles) > 0 {
+			r.before = known[r.key].next(e)
 		}
 		s.rows = append(s.rows, r)
 	}
