@@ -7,11 +7,12 @@ import (
 	"slices"
 )
 
-// changeLog keeps what changed in a segment, of each life on its own and in
-// the order of time, as three to four bytes a change: how much a segment holds
-// is how well it is coded, and memory is what bounds it. Chunks of all lives
-// lie between each other, so that none has to grow; they are used again for
-// the next segment.
+// changeLog keeps what changed in a segment, as three to four bytes a change:
+// how much a segment holds is how well it is coded, and memory is what bounds
+// it. It has many tracks, each in the order in which it was written: a
+// collector's are of lives, a rowReader's of rows. Their chunks lie between
+// each other, so that none has to grow, and are used again for the next
+// segment.
 type changeLog struct {
 	pages [][]byte
 	used  uint32 // chunks
@@ -24,11 +25,11 @@ const (
 	chunkPage  = 512 // chunks that are allocated at once
 )
 
-// track is where the changes of a life are.
+// track is where the changes of a life or of a row are.
 type track struct {
 	first, last uint32 // chunks
 	used        uint8  // bytes of the last one; 0: there are none
-	at          uint16 // frame of the last change
+	at          uint32 // of the last change: the frame, or of a row's the word
 	n           int    // changes
 }
 
@@ -47,16 +48,16 @@ func (l *changeLog) more() uint32 {
 	return l.used - 1
 }
 
-// add adds a change at a frame, not before the last one: the word by d. Of a
-// life that has but one word, that is not kept.
+// add adds a change: of so many words one, by d. Where there is but one word,
+// it is not kept which.
 func (l *changeLog) add(t *track, at, word, words int, d uint64) {
 	var buf [3 * binary.MaxVarintLen64]byte
-	b := binary.AppendUvarint(buf[:0], uint64(at)-uint64(t.at))
+	b := binary.AppendVarint(buf[:0], int64(at)-int64(t.at))
 	if words > 1 {
 		b = binary.AppendUvarint(b, uint64(word))
 	}
 	b = binary.AppendUvarint(b, zigzag(d))
-	t.at = uint16(at)
+	t.at = uint32(at)
 	t.n++
 	l.bytes += len(b)
 	if t.used == 0 {
@@ -103,11 +104,11 @@ func (g *gathered) gather(l *changeLog, t *track, words, second int) {
 	g.starts = resized(g.starts, words+1)
 	clear(g.starts)
 	g.at, g.by = resized(g.at, t.n), resized(g.by, t.n)
-	g.each(words, func(_, word int, _ uint64) { g.starts[word+1]++ })
+	eachChange(g.buf, words, func(_, word int, _ uint64) { g.starts[word+1]++ })
 	for i := range words {
 		g.starts[i+1] += g.starts[i]
 	}
-	g.each(words, func(at, word int, d uint64) {
+	eachChange(g.buf, words, func(at, word int, d uint64) {
 		i := g.starts[word]
 		g.at[i], g.by[i] = uint16(at-second), d
 		g.starts[word]++
@@ -116,11 +117,11 @@ func (g *gathered) gather(l *changeLog, t *track, words, second int) {
 	g.starts[0] = 0
 }
 
-// each calls f for every change that was read, in the order of time.
-func (g *gathered) each(words int, f func(at, word int, d uint64)) {
+// eachChange calls f for every change of a track that was read.
+func eachChange(b []byte, words int, f func(at, word int, d uint64)) {
 	at, word := 0, 0
-	for c := (cursor{b: g.buf}); len(c.b) > 0; {
-		at += int(c.uvarint())
+	for c := (cursor{b: b}); len(c.b) > 0; {
+		at += int(c.varint())
 		if words > 1 {
 			word = int(c.uvarint())
 		}

@@ -21,10 +21,16 @@ type rowReader struct {
 	row     int      // the next
 	snap    metric.Snapshot
 
-	starts []uint32 // where the steps of each row begin
-	word   []uint32
-	by     []uint64
-	bad    error // why series are missing; told behind the last tick
+	changes changeLog
+	steps   []track // of each row; a step's place is its word in now
+	buf     []byte
+	bad     error // why series are missing; told behind the last tick
+}
+
+// rowStep is a step of a column.
+type rowStep struct {
+	row, word int
+	by        uint64
 }
 
 // rowSource is a source of a rowReader.
@@ -81,48 +87,34 @@ func (g *segmentAt) rows(run *metric.Run) (*rowReader, error) {
 
 // load reads the columns and puts their steps into the order of rows.
 func (r *rowReader) load(in *segmentReader) error {
-	var rows []uint16
-	var word []uint32
-	var by []uint64
-	r.starts = make([]uint32, in.d.ticks+1)
-	step := func(row, w int, d uint64) {
-		rows, word, by = append(rows, uint16(row)), append(word, uint32(w)), append(by, d)
-		r.starts[row+1]++
-	}
+	r.steps = make([]track, in.d.ticks)
+	var column []rowStep
+	step := func(row, word int, d uint64) { column = append(column, rowStep{row, word, d}) }
+	total := 0
 	for i := range r.sources {
 		s := &r.sources[i]
 		from, until := s.spans()
 		for j := range s.dict.Series {
-			before := len(rows)
+			column = column[:0]
 			err := s.column(in, j, from[j], until[j]-from[j], step)
 			if damaged(err) {
-				for _, row := range rows[before:] {
-					r.starts[row+1]--
-				}
-				rows, word, by = rows[:before], word[:before], by[:before]
 				if r.bad = err; s.lost == nil {
 					s.lost = make([]bool, s.series)
 				}
 				s.lost[j] = true
 				continue
 			}
-			if err == nil && len(rows) > maxSteps {
+			if total += len(column); err == nil && total > maxSteps {
 				err = fmt.Errorf("%w: more than %d steps in a segment", ErrCorrupt, maxSteps)
 			}
 			if err != nil {
 				return err
 			}
+			for k := range column {
+				c := &column[k]
+				r.changes.add(&r.steps[c.row], c.word, 0, 1, c.by)
+			}
 		}
-	}
-	for i := range in.d.ticks {
-		r.starts[i+1] += r.starts[i]
-	}
-	next := slices.Clone(r.starts)
-	r.word, r.by = make([]uint32, len(word)), make([]uint64, len(by))
-	for i, row := range rows {
-		j := next[row]
-		r.word[j], r.by[j] = word[i], by[i]
-		next[row]++
 	}
 	return nil
 }
@@ -158,9 +150,8 @@ func (r *rowReader) next() (*metric.Snapshot, error) {
 	if r.row >= len(r.ticks[tickWall]) {
 		return nil, r.bad
 	}
-	for i := r.starts[r.row]; i < r.starts[r.row+1]; i++ {
-		r.now[r.word[i]] += r.by[i]
-	}
+	r.buf = r.changes.read(&r.steps[r.row], r.buf)
+	eachChange(r.buf, 1, func(word, _ int, d uint64) { r.now[word] += d })
 	frames := r.snap.Frames[:0]
 	end := int64(r.ticks[tickMono][r.row])
 	for i := range r.sources {
