@@ -69,6 +69,7 @@ type Slots struct {
 	leaving  int  // tenants that are not resident
 	silent   int  // tenants that are quiet
 	changed  bool // the schema no longer fits the tenants
+	closed   bool // who follows the things may not have ended yet
 	overflow atomic.Uint64
 
 	schema   *metric.Schema
@@ -166,6 +167,12 @@ func (c *Slots) add(b *mappedBank) {
 func (c *Slots) Born(things []Thing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	if c.closed {
+		return
+	}
 	for _, g := range things {
 		if c.byID[g.ID] == nil {
 			c.admit(g)
@@ -228,6 +235,9 @@ func (c *Slots) wait(g Thing) {
 func (c *Slots) Died(things []Thing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
 	for _, g := range things {
 		delete(c.waiting, g.ID)
 		if t := c.byID[g.ID]; t != nil {
@@ -499,10 +509,12 @@ func (c *Slots) KernelBytes() uint64 {
 	return sum
 }
 
-// Close unmaps everything; the probes must be closed before.
+// Close unmaps everything; the probes must be closed before. Who tells of things
+// may go on doing so.
 func (c *Slots) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.closed = true
 	errs := []error{c.cells.close(), c.table.Close()}
 	for _, b := range c.mapped {
 		errs = append(errs, b.close())

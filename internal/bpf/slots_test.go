@@ -139,6 +139,21 @@ func TestMoreCgroupsThanSlots(t *testing.T) {
 	}
 }
 
+// Who follows the cgroups may tell of one after the end, when the table is not
+// mapped any more.
+func TestACgroupAfterTheEnd(t *testing.T) {
+	c := newCgroups(t, 8)
+	c.Born([]Thing{{ID: 1, Values: []string{"/a"}}})
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Born([]Thing{{ID: 2, Values: []string{"/b"}}})
+	c.Died([]Thing{{ID: 1, Values: []string{"/a"}}})
+	if c.byID[1] == nil || c.byID[2] != nil {
+		t.Errorf("cgroups come and go after the end: %v", c.byID)
+	}
+}
+
 func TestTheTableFindsEverybody(t *testing.T) {
 	c := cgroupsWithBank(t, 1024)
 	for round := range uint64(5) { // births and deaths leave deleted cells
@@ -186,5 +201,24 @@ func TestAQuietThingIsNotPublished(t *testing.T) {
 	bump(c, 0, 1) // no thing: Other
 	if got := paths(t, c); !slices.Equal(got, []string{Other, "/b"}) {
 		t.Errorf("and for others: %q", got)
+	}
+}
+
+// TestThingsAfterTheEnd: who follows the things ends later, and may tell of
+// some until then.
+func TestThingsAfterTheEnd(t *testing.T) {
+	c, err := NewSlots(testHost(), cgroups(8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := Thing{ID: 7, Values: []string{"/a"}}
+	c.Born([]Thing{a})
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Died([]Thing{a})
+	c.Born([]Thing{{ID: 8, Values: []string{"/b"}}})
+	if c.byID[8] != nil || c.byID[7].state != resident {
+		t.Error("slots that are closed take things in, or let them go")
 	}
 }
