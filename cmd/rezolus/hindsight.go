@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"rezolus/internal/agent"
 	"rezolus/internal/bpf"
 	"rezolus/internal/config"
@@ -61,19 +59,9 @@ func newRings(c config.Hindsight, log *slog.Logger, of remoteRing) *rings {
 	return r
 }
 
-// slept is how long the machine has been suspended since it booted.
-func slept() time.Duration {
-	var boot, mono unix.Timespec
-	// There are always these clocks.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono)
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot)
-	// The time between the two calls is none that was slept.
-	return time.Duration(boot.Nano() - mono.Nano()).Truncate(10 * time.Millisecond)
-}
-
 // openHindsight makes the agent's rings and the source of their metrics.
 func (h *house) openHindsight() {
-	h.rings = newRings(h.config.Hindsight, h.log, remoteRing{slept: slept})
+	h.rings = newRings(h.config.Hindsight, h.log, remoteRing{slept: host.Slept})
 	on := h.config.Enabled(hindsight.Sampler)
 	if on && len(h.rings.Keepers) > 0 {
 		h.sources = append(h.sources, reading{hindsight.NewSource(host.Mono, host.Wall(), h.rings.Keepers...),

@@ -148,6 +148,9 @@ func (r *remote) take(f *feed) error {
 		if err != nil {
 			return err
 		}
+		for _, g := range d.Gaps() { // the agent's own
+			r.keeper.Break(g.Reason)
+		}
 		if f.gap != nil {
 			r.keeper.Break(f.gap.Reason)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rezolus/internal/host"
 	"rezolus/internal/metric"
 )
 
@@ -55,7 +56,8 @@ type Agent struct {
 	run     *metric.Run
 	log     *slog.Logger
 	clock   Clock
-	failed  error // of New, told by Run
+	slept   func() time.Duration // host.Slept, but for tests
+	failed  error                // of New, told by Run
 	started int64
 	sources []*reader
 	stats   stats
@@ -87,7 +89,7 @@ const selfPace = 100 * time.Millisecond
 
 // New returns an agent without sources but its own.
 func New(o Options) *Agent {
-	a := &Agent{run: o.Run, log: o.Log, clock: o.Clock}
+	a := &Agent{run: o.Run, log: o.Log, clock: o.Clock, slept: host.Slept}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}

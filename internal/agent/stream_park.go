@@ -25,6 +25,7 @@ type stream struct {
 	batch   []byte // scratch: several
 	base    uint64 // what is added to the mailbox's numbers
 	sent    sent
+	asleep  Suspension
 
 	kick  func()        // wakes an owner that writes
 	taken bool          // somebody waits for it; under the lock of streams
@@ -36,8 +37,12 @@ type stream struct {
 func (s *stream) encode(snapshot *metric.Snapshot) ([]byte, error) {
 	snapshot.Seq += s.base
 	seq := snapshot.Seq
+	s.buf = s.buf[:0]
+	if g, slept := s.asleep.Before(snapshot, s.sub.agent.slept); slept {
+		s.buf = s.encoder.AppendGap(s.buf, g)
+	}
 	var err error
-	s.buf, err = s.encoder.Append(s.buf[:0], snapshot)
+	s.buf, err = s.encoder.Append(s.buf, snapshot)
 	s.sub.Release(snapshot)
 	return s.keep(seq), err
 }

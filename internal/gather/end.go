@@ -169,6 +169,9 @@ func (e *end) follow(s *follow.Stream, tell func(arrival)) {
 			if in.err != nil {
 				return
 			}
+			if gaps := d.Gaps(); len(gaps) > 0 && in.last.Gap == nil {
+				in.last.Gap = &gaps[len(gaps)-1] // the agent's own
+			}
 			if err == nil {
 				err = e.tick(snap, in.last, tell)
 			}

@@ -118,6 +118,9 @@ func (k *Keeper) Put(s *metric.Snapshot) {
 	if s.Run != nil {
 		now.run = s.Run.ID
 	}
+	if ahead := now.wall - k.last.wall - (now.mono - k.last.mono); ahead < int64(now.slept-k.last.slept)/2 && k.last.interval != 0 {
+		now.slept = k.last.slept // this tick was taken before the machine slept
+	}
 	r, err := k.ring()
 	if err == nil {
 		err = k.mark(r, now)
@@ -195,12 +198,15 @@ func (k *Keeper) mark(r *ring.Ring, now tick) error {
 	}
 	slept := now.slept - last.slept
 	step := time.Duration(now.wall-last.wall-(now.mono-last.mono)) - slept
+	if k.reason == store.Suspended {
+		step = 0 // the machine elsewhere
+	}
 	gap := store.Gap{From: last.wall + last.interval, To: now.wall - now.interval, Reason: k.reason}
 	switch same := now.run == last.run; {
 	case k.reason != "":
 		gap.Ticks = missing(gap, now.interval)
 	case slept >= time.Duration(now.interval):
-		gap.Reason, gap.Ticks = "the machine was suspended", missing(gap, now.interval)
+		gap.Reason, gap.Ticks = store.Suspended, missing(gap, now.interval)
 	case same && now.seq > last.seq+1:
 		gap.Reason, gap.Ticks = k.o.Hole, now.seq-last.seq-1
 	}

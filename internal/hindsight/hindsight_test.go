@@ -124,6 +124,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 	put(3)
 	asleep += time.Hour // the wall clock goes on, the monotonic one does not
+	put(1)              // was taken before
 	w.s.Wall += 3600 * second
 	put(3)
 	w.s.Wall += 3600 * second // set ahead: nothing is missing
@@ -157,7 +158,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	if want := []string{"the clock was set ahead by 1h0m0s", "the clock was set back by 2h0m0s"}; !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
-	if i.Ticks != 21 || i.Missed != 3612 {
+	if i.Ticks != 22 || i.Missed != 3612 {
 		t.Errorf("%d ticks, %d missed", i.Ticks, i.Missed)
 	}
 }

@@ -47,6 +47,13 @@ func Mono() int64 { return originMono + int64(time.Since(originGo)) }
 // Wall is the time of day in Unix nanoseconds.
 func Wall() int64 { return time.Now().UnixNano() }
 
+// Slept is how long the machine has been suspended since it started, to ten
+// milliseconds: the time between reading the two clocks is none that it slept.
+func Slept() time.Duration {
+	mono := clock(unix.CLOCK_MONOTONIC)
+	return time.Duration(clock(unix.CLOCK_BOOTTIME) - mono).Truncate(10 * time.Millisecond)
+}
+
 // BootTime is when the machine started, in Unix nanoseconds. It is the same
 // for the whole life of the process, however the time of day is set
 // meanwhile, so that it can be the start of counters.

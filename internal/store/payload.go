@@ -153,6 +153,10 @@ type Gap struct {
 	Reason   string // for people, in lower case
 }
 
+// Suspended is the reason of a gap in which the machine slept: what the agent
+// tells, and those who keep its ticks take for no setting of the clock.
+const Suspended = "the machine was suspended"
+
 func (g *Gap) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(g.From))
 	b = binary.LittleEndian.AppendUint64(b, uint64(g.To))
