@@ -169,12 +169,12 @@ func (h *house) serve(ctx context.Context, listener net.Listener) error {
 	})
 	start(func() error { return a.Run(budgeted) })
 	start(func() error { return fill(window, sub) })
-	if h.ledger != nil {
-		books, err := a.Subscribe("ledger", ledgerInterval, 1)
-		if err != nil {
-			return err
-		}
-		start(func() error { return h.balance(books) })
+	books, err := h.balance(a)
+	if err != nil {
+		return err
+	}
+	if books != nil {
+		start(books)
 	}
 	keep, err := h.keep(ctx, a)
 	if err != nil {

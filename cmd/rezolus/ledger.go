@@ -24,10 +24,20 @@ func (h *house) openLedger() {
 	h.judge(ledger, on, "the agent's own ticks", nil)
 }
 
-// balance shows the ledger a tick every now and then.
-func (h *house) balance(sub *agent.Subscription) error {
-	return sub.Each(func(s *metric.Snapshot) error {
-		h.ledger.Observe(s)
-		return nil
-	})
+// balance shows the ledger the agent's ticks, every now and then, until the
+// agent ends. It is nil where there is no ledger.
+func (h *house) balance(a *agent.Agent) (func() error, error) {
+	if h.ledger == nil {
+		return nil, nil
+	}
+	books, err := a.Subscribe("ledger", h.pace(ledger, ledgerInterval), 1)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		return books.Each(func(s *metric.Snapshot) error {
+			h.ledger.Observe(s)
+			return nil
+		})
+	}, nil
 }

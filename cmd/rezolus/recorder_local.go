@@ -54,6 +54,13 @@ func (r *recorder) measure(ctx context.Context, h *house, t *tape) error {
 	if err != nil {
 		return err
 	}
+	books, err := h.balance(a)
+	if err != nil {
+		return err
+	}
+	if books != nil {
+		go func() { _ = books() }() // it fails never, and ends with the agent
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
 	err = sub.Each(func(s *metric.Snapshot) error {
