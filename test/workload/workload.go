@@ -14,7 +14,10 @@ import (
 )
 
 // raw is a system call that the Go scheduler does not see: it makes no other
-// calls around it. Blocking ones hold a P; tests afford that.
+// calls around it. Blocking ones hold a P; tests afford that. What arguments
+// point to must not lie on the stack, which may move as raw is called.
+//
+//go:uintptrescapes
 func raw(number, a, b, c uintptr) uintptr {
 	r, _, errno := syscall.RawSyscall6(number, a, b, c, 0, 0, 0)
 	if errno != 0 {
