@@ -170,9 +170,6 @@ func (c *Slots) Born(things []Thing) {
 	if c.closed {
 		return
 	}
-	if c.closed {
-		return
-	}
 	for _, g := range things {
 		if c.byID[g.ID] == nil {
 			c.admit(g)

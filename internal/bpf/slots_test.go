@@ -139,21 +139,6 @@ func TestMoreCgroupsThanSlots(t *testing.T) {
 	}
 }
 
-// Who follows the cgroups may tell of one after the end, when the table is not
-// mapped any more.
-func TestACgroupAfterTheEnd(t *testing.T) {
-	c := newCgroups(t, 8)
-	c.Born([]Thing{{ID: 1, Values: []string{"/a"}}})
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.Born([]Thing{{ID: 2, Values: []string{"/b"}}})
-	c.Died([]Thing{{ID: 1, Values: []string{"/a"}}})
-	if c.byID[1] == nil || c.byID[2] != nil {
-		t.Errorf("cgroups come and go after the end: %v", c.byID)
-	}
-}
-
 func TestTheTableFindsEverybody(t *testing.T) {
 	c := cgroupsWithBank(t, 1024)
 	for round := range uint64(5) { // births and deaths leave deleted cells
