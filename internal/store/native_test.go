@@ -52,23 +52,8 @@ func nativeTicks(t testing.TB, seed uint64, n int) (all []*metric.Snapshot) {
 				}
 				h.counts = coarser
 			}
-			for range r.IntN(4) {
-				s := hist.BucketSlot(int32(r.NormFloat64()*20), r.IntN(4) == 0)
-				if r.IntN(5) == 0 {
-					s = hist.SlotZero
-				}
-				h.counts[s]++
-				h.counts[hist.SlotCount]++
-			}
 			h.counts[hist.SlotSchema], h.counts[hist.SlotSum] = uint64(h.schema), math.Float64bits(r.NormFloat64())
-			var used []hist.Slot
-			for s := range h.counts {
-				if _, _, ok := s.Bucket(); ok {
-					used = append(used, s)
-				}
-			}
-			slices.Sort(used)
-			slots = hist.Cover(slots, used)
+			slots = hist.Cover(slots, observe(r, h.counts))
 		}
 		d := &metric.Desc{Name: "rpc_seconds", Help: "times", Unit: "seconds", Kind: metric.Native, Slots: slots, Keys: []string{"op"}}
 		away := r.IntN(10) == 0
@@ -96,7 +81,26 @@ func nativeTicks(t testing.TB, seed uint64, n int) (all []*metric.Snapshot) {
 	return all
 }
 
-// native is one sample of a native histogram, as text.
+// observe counts some values, and gives the slots of all buckets that count.
+func observe(r *rand.Rand, counts map[hist.Slot]uint64) (used []hist.Slot) {
+	for range r.IntN(4) {
+		s := hist.BucketSlot(int32(r.NormFloat64()*20), r.IntN(4) == 0)
+		if r.IntN(5) == 0 {
+			s = hist.SlotZero
+		}
+		counts[s]++
+		counts[hist.SlotCount]++
+	}
+	for s := range counts {
+		if _, _, ok := s.Bucket(); ok {
+			used = append(used, s)
+		}
+	}
+	slices.Sort(used)
+	return used
+}
+
+// nativeSample is one sample of a native histogram, as text.
 func nativeSample(wall, start int64, words map[hist.Slot]uint64) string {
 	var slots []hist.Slot
 	for s, w := range words {
