@@ -211,7 +211,7 @@ func (a *Agent) tick() {
 		return
 	}
 	set := a.followWall()
-	a.take(now)
+	a.take(now, a.room())
 	for _, s := range a.due {
 		s.deliver(now)
 	}
@@ -222,12 +222,32 @@ func (a *Agent) tick() {
 	a.stats.durations[tickPower.Index(uint64(max(0, a.clock.Mono()-now)))].Add(1)
 }
 
-// take reads the sources that are due.
-func (a *Agent) take(now int64) {
+// take reads the sources that are due. Once those with a pace of their own have
+// taken all the room, the rest of them is left to the next tick, and with it
+// their frames: /proc and /sys of a tenth of a second take longer than a tick of
+// 1 ms has.
+func (a *Agent) take(now int64, room time.Duration) {
+	late := false
 	for _, r := range a.sources {
-		r.take(now, now+a.offset)
+		paced := r.ask == nil && r.every.Load() > 0
+		if paced && late {
+			continue
+		}
+		if r.take(now, now+a.offset) && paced {
+			late = a.clock.Mono()-now > int64(room)
+		}
 	}
 	a.taken = now
+}
+
+// room is how long a tick may take for the sake of those that come after it:
+// half of the shortest interval.
+func (a *Agent) room() time.Duration {
+	least := time.Duration(a.due[0].interval)
+	for _, s := range a.due {
+		least = min(least, time.Duration(s.interval))
+	}
+	return least / 2
 }
 
 // followWall notes when the time of day was set, and tells whether it was.

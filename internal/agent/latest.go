@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"rezolus/internal/metric"
@@ -59,7 +60,7 @@ func (a *Agent) answer() {
 			if a.followWall() {
 				a.align(now)
 			}
-			a.take(now)
+			a.take(now, math.MaxInt64)
 		}
 		r.reply <- a.last(now)
 	}

@@ -79,8 +79,9 @@ func (r *reader) due(wall int64) bool {
 	return true
 }
 
-// take reads the source if it is due. It never waits for one that blocks.
-func (r *reader) take(now, wall int64) {
+// take reads the source if it is due, and tells whether it did. It never waits
+// for one that blocks.
+func (r *reader) take(now, wall int64) (did bool) {
 	due := r.due(wall)
 	switch {
 	case r.every.Load() < 0:
@@ -101,7 +102,9 @@ func (r *reader) take(now, wall int64) {
 			r.number++
 			r.at = now
 		}
+		return true
 	}
+	return false
 }
 
 // current tells whether there is a frame, and not one of long ago, for who

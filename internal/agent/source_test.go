@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -307,6 +308,50 @@ func TestThePaceOfASourceChanges(t *testing.T) {
 		}
 		if a.SetPace("nobody", 0) {
 			t.Error("there is a source of another name")
+		}
+	})
+}
+
+// TestSlowSourcesLeaveRoomForTheNextTick: five sources of a tenth of a second
+// take 400 us each, more together than a tick of 1 ms has.
+func TestSlowSourcesLeaveRoomForTheNextTick(t *testing.T) {
+	sources := map[*fake]SourceOptions{}
+	names := []string{"a", "b", "c", "d", "e"}
+	for _, name := range names {
+		s := newFake(name)
+		s.takes = slices.Repeat([]time.Duration{400 * time.Microsecond}, 1000)
+		sources[s] = SourceOptions{Every: 100 * time.Millisecond}
+	}
+	sources[newFake("fast")] = SourceOptions{}
+	run(t, sources, func(a *Agent) {
+		s := subscribe(t, a, time.Millisecond, 2000)
+		time.Sleep(1100 * time.Millisecond)
+		reads := map[string]uint64{}
+		for range 1000 {
+			tick := <-s.C()
+			if _, ok := frame(tick, "fast"); !ok || tick.Missed != 0 {
+				t.Errorf("tick %d has the source of every tick: %v, and %d were missed before", tick.Seq, ok, tick.Missed)
+			}
+			for _, name := range names {
+				if v, ok := frame(tick, name); ok {
+					reads[name] = v
+				}
+			}
+			s.Release(tick)
+		}
+		for _, name := range names {
+			if n := reads[name]; n < 10 || n > 11 {
+				t.Errorf("source %s was read %d times in 10 of its intervals", name, n)
+			}
+		}
+		// Who comes alone and seldom gets them all at once.
+		s.Close()
+		alone := subscribe(t, a, time.Second, 2)
+		tick := <-alone.C()
+		for _, name := range names {
+			if _, ok := frame(tick, name); !ok {
+				t.Errorf("a tick of 1 s lacks source %s", name)
+			}
 		}
 	})
 }
