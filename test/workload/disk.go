@@ -37,15 +37,23 @@ func NewDisk(t testing.TB, size int64) *Disk {
 	control, err := unix.Open("/dev/loop-control", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	must("open /dev/loop-control", err)
 	defer unix.Close(control)
-	number, err := unix.IoctlRetInt(control, unix.LOOP_CTL_GET_FREE)
-	must("get a free loop device", err)
-	d := &Disk{Name: fmt.Sprintf("loop%d", number)}
+	d := &Disk{}
 	d.memory, err = unix.MemfdCreate("disk", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	must("make memory", err)
 	must("size memory", unix.Ftruncate(d.memory, size))
-	d.fd, err = unix.Open(filepath.Join("/dev", d.Name), unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0)
-	must("open "+d.Name, err)
-	must("attach "+d.Name, unix.IoctlSetInt(d.fd, unix.LOOP_SET_FD, d.memory))
+	for range 100 {
+		number, err := unix.IoctlRetInt(control, unix.LOOP_CTL_GET_FREE)
+		must("get a free loop device", err)
+		d.Name = fmt.Sprintf("loop%d", number)
+		d.fd, err = unix.Open(filepath.Join("/dev", d.Name), unix.O_RDWR|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+		must("open "+d.Name, err)
+		if err = unix.IoctlSetInt(d.fd, unix.LOOP_SET_FD, d.memory); err != unix.EBUSY {
+			must("attach "+d.Name, err)
+			break
+		}
+		must("close", unix.Close(d.fd)) // another test had it since
+		d.fd = -1
+	}
 	t.Cleanup(func() {
 		must("detach "+d.Name, unix.IoctlSetInt(d.fd, unix.LOOP_CLR_FD, 0))
 		must("close", unix.Close(d.fd))

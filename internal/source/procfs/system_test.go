@@ -66,23 +66,30 @@ func TestSystemOfTheMachine(t *testing.T) {
 	r := sampled(t, machine)
 	got := r.says()
 	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		t.Fatal(err)
-	}
-	for i, window := range []string{"1m", "5m", "15m"} {
-		want := float64(info.Loads[i]) / (1 << 16)
-		if load := math.Float64frombits(got["scheduler_load "+window]); math.Abs(load-want) > 0.1+want/10 {
-			t.Errorf("load of %s is %v, sysinfo(2) says %v", window, load, want)
+	var wrong []string
+	if !undisturbed(func() bool { // the kernel reckons the load every five seconds
+		got, wrong = r.says(), nil
+		if err := unix.Sysinfo(&info); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if threads := got["system_threads"]; threads < 10 || math.Abs(float64(threads)-float64(info.Procs)) > 20+float64(threads)/5 {
-		t.Errorf("%d threads, sysinfo(2) says %d", threads, info.Procs)
+		for i, window := range []string{"1m", "5m", "15m"} {
+			want := float64(info.Loads[i]) / (1 << 16)
+			if load := math.Float64frombits(got["scheduler_load "+window]); math.Abs(load-want) > 0.1+want/10 {
+				wrong = append(wrong, fmt.Sprintf("load of %s is %v, sysinfo(2) says %v", window, load, want))
+			}
+		}
+		if threads := got["system_threads"]; threads < 10 || math.Abs(float64(threads)-float64(info.Procs)) > 20+float64(threads)/5 {
+			wrong = append(wrong, fmt.Sprintf("%d threads, sysinfo(2) says %d", threads, info.Procs))
+		}
+		if up := int64(got["system_uptime"]) - int64(info.Uptime)*1e9; up < -2e9 || up > 2e9 {
+			wrong = append(wrong, fmt.Sprintf("up for %d ns, sysinfo(2) says %d s", got["system_uptime"], info.Uptime))
+		}
+		return len(wrong) == 0
+	}) {
+		t.Error(strings.Join(wrong, "\n"))
 	}
 	if boot := got["system_boot_time"]; math.Abs(float64(boot)-float64(host.BootTime())) > 2e9 {
 		t.Errorf("the machine started at %d, by another clock at %d", boot, host.BootTime())
-	}
-	if up := int64(got["system_uptime"]) - int64(info.Uptime)*1e9; up < -2e9 || up > 2e9 {
-		t.Errorf("up for %d ns, sysinfo(2) says %d s", got["system_uptime"], info.Uptime)
 	}
 	for key, file := range map[string]string{"system_pids_limit": "pid_max", "system_threads_limit": "threads-max"} {
 		text, err := os.ReadFile("/proc/sys/kernel/" + file)
@@ -101,7 +108,7 @@ func TestSystemOfTheMachine(t *testing.T) {
 
 func TestForksAndSwitchesAreCounted(t *testing.T) {
 	r := sampled(t, machine)
-	grows(t, r, "system_forks", 211, func() { workload.Forks(211) })
+	grows(t, r, "system_forks", 53, func() { workload.Forks(53) })
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const naps = 1009
