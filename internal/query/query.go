@@ -16,6 +16,8 @@
 // from the middles of the buckets and so is off by at most half a bucket's
 // width per value, 6.25 % for the default grouping power.
 //
+// A native histogram that was scraped is what it was, with its own sum.
+//
 // The language counts time in milliseconds. Of several samples in one
 // millisecond, which ticks finer than that give, the last is seen.
 //

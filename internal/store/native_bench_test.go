@@ -68,7 +68,7 @@ func BenchmarkNative(b *testing.B) {
 			}
 		}
 		b.ReportMetric(float64(len(rows))/ticks, "B/tick-rows")
-		b.ReportMetric(float64(len(sealed(b, rows, 1<<20)))/ticks, "B/tick-columns")
+		b.ReportMetric(float64(len(sealed(b, rows, sealBytes)))/ticks, "B/tick-columns")
 		b.ReportMetric(float64(layouts), "layouts")
 	}
 }
