@@ -78,7 +78,7 @@ func (h *busyHost) next(share float64) *metric.Snapshot {
 		switch f.Schema.Source {
 		case "latencies":
 			for j := range 40 {
-				for range n(8) {
+				for range n(12) {
 					v := math.Exp(9 + float64(j)/10 + 1.2*h.r.NormFloat64())
 					f.Values[496*j+hist.Default.Index(uint64(v))]++
 				}
@@ -88,8 +88,8 @@ func (h *busyHost) next(share float64) *metric.Snapshot {
 				f.Values[h.r.IntN(100)] = uint64(1<<30 + h.r.IntN(1<<20)*4096)
 			}
 		default:
-			for j := range n(30) {
-				f.Values[j] += 1 + h.r.Uint64N(uint64(10)<<(j/3))
+			for j := range n(60) {
+				f.Values[j] += 1 + h.r.Uint64N(uint64(10)<<(j/6))
 			}
 		}
 	}

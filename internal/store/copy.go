@@ -303,7 +303,7 @@ func (c *copying) segment(l *located) error {
 
 // part gives some ticks of a segment, by way of rows.
 func (c *copying) part(l *located) error {
-	rows, err := c.r.segment(l).rows(&l.chain.run)
+	rows, err := c.r.segment(l).rows(&l.chain.run, c.s.from, c.s.to)
 	if err != nil {
 		return err
 	}

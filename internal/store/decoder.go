@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
@@ -212,7 +213,7 @@ func (d *Decoder) segment(rec Record) error {
 			rec, err := parseRecord(d.blocks[k.off:])
 			return rec, buf, err
 		}}
-	if d.rows, err = g.rows(d.run); err == nil {
+	if d.rows, err = g.rows(d.run, math.MinInt64, math.MaxInt64); err == nil {
 		err = d.rows.bad // strictly: all or nothing
 	}
 	d.began = false

@@ -30,7 +30,7 @@ func (r *Recording) Each(ctx context.Context, from, to int64, f func(*metric.Sna
 		if max(l.first, from) > min(l.last, to) {
 			continue
 		}
-		next, err := r.ticks(&l)
+		next, _, err := r.ticks(&l, from, to)
 		for err == nil {
 			var s *metric.Snapshot
 			if s, err = next(); s == nil || err != nil {
@@ -49,14 +49,16 @@ func (r *Recording) Each(ctx context.Context, from, to int64, f func(*metric.Sna
 	return nil
 }
 
-// ticks gives the ticks of a stretch, one after the other and then nil.
-func (r *Recording) ticks(l *located) (func() (*metric.Snapshot, error), error) {
+// ticks gives the ticks of a stretch, one after the other and then nil: those
+// of columns within [from, to], of which it passed over some before, and all
+// that are rows.
+func (r *Recording) ticks(l *located, from, to int64) (next func() (*metric.Snapshot, error), before uint64, err error) {
 	if l.segment != nil {
-		rows, err := r.segment(l).rows(&l.chain.run)
+		rows, err := r.segment(l).rows(&l.chain.run, from, to)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		return rows.next, nil
+		return rows.next, uint64(rows.row), nil
 	}
 	// The stretch as a stream of its own: it begins with a key tick.
 	b := frontRecord(appendHeader(nil), TypeRun, 0, l.chain.append)
@@ -85,5 +87,5 @@ func (r *Recording) ticks(l *located) (func() (*metric.Snapshot, error), error) 
 			return nil, bad
 		}
 		return s, err
-	}, nil
+	}, 0, nil
 }

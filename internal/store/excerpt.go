@@ -245,26 +245,28 @@ func (x *Excerpt) schemas(r *Recording, l *located) {
 // decoded takes the ticks of a stretch that are within the range by decoding
 // them, into rows of a chain of their own.
 func (x *Excerpt) decoded(r *Recording, l *located) error {
-	next, err := r.ticks(l)
+	next, before, err := r.ticks(l, x.from, x.to)
 	if err != nil {
 		return err
 	}
 	e := NewEncoder(EncoderOptions{Meta: l.chain.meta, Interval: l.chain.interval, Plain: true})
 	e.headed = true
-	x.chain = nil
+	x.skip(before, l.first, l.first)
 	var buf []byte
-	for seen := uint64(1); ; seen++ {
+	last := l.last
+	for left := l.ticks - before; ; left-- {
 		s, err := next()
 		switch {
-		case s == nil || err != nil:
+		case err != nil:
 			return err
+		case s == nil || s.Wall > x.to: // the others are not wanted either: time ascends
+			x.skip(left, last+l.interval, l.last)
+			return nil
 		case s.Wall < x.from:
 			x.skip(1, s.Wall, s.Wall)
 			continue
-		case s.Wall > x.to:
-			x.skip(l.ticks-seen+1, s.Wall, l.last)
-			return nil
 		}
+		last = s.Wall
 		x.keep(1, s.Wall, s.Wall)
 		if buf, err = e.Append(buf[:0], s); err != nil {
 			return err

@@ -19,6 +19,7 @@ type rowReader struct {
 	sources []rowSource
 	now     []uint64 // every life's words
 	row     int      // the next
+	until   int      // the one behind the last
 	snap    metric.Snapshot
 
 	changes changeLog
@@ -48,9 +49,10 @@ type rowSource struct {
 	lost       []bool // lives whose columns cannot be read; nil: none
 }
 
-// rows reads all of the segment. A column that cannot be read is left out, as
-// if its series had not been there; what is left is exact.
-func (g *segmentAt) rows(run *metric.Run) (*rowReader, error) {
+// rows reads the ticks within [from, to], Unix nanoseconds. A column that
+// cannot be read is left out, as if its series had not been there; what is
+// left is exact.
+func (g *segmentAt) rows(run *metric.Run, from, to int64) (*rowReader, error) {
 	r, err := newSegmentReader(g)
 	if err != nil {
 		return nil, err
@@ -61,6 +63,12 @@ func (g *segmentAt) rows(run *metric.Run) (*rowReader, error) {
 		if out.ticks[i], err = r.tickValues(i); err != nil {
 			return nil, err
 		}
+	}
+	walls := out.ticks[tickWall]
+	for out.until = len(walls); out.until > 0 && int64(walls[out.until-1]) > to; out.until-- {
+	}
+	for out.row < out.until && int64(walls[out.row]) < from {
+		out.row++
 	}
 	if err := r.open(blockWindows, 3*len(r.d.sources)); err != nil {
 		return nil, err
@@ -82,10 +90,14 @@ func (g *segmentAt) rows(run *metric.Run) (*rowReader, error) {
 		out.sources = append(out.sources, s)
 	}
 	out.now = make([]uint64, words)
-	return out, out.load(r)
+	if err := out.load(r); err != nil {
+		return nil, err
+	}
+	return out, out.skip()
 }
 
-// load reads the columns and puts their steps into the order of rows.
+// load reads the columns and puts their steps into the order of rows. What
+// comes before the second of the rows is what the words are at first.
 func (r *rowReader) load(in *segmentReader) error {
 	r.steps = make([]track, in.d.ticks)
 	var column []rowStep
@@ -111,8 +123,30 @@ func (r *rowReader) load(in *segmentReader) error {
 				return err
 			}
 			for k := range column {
-				c := &column[k]
-				r.changes.add(&r.steps[c.row], c.word, 0, 1, c.by)
+				switch c := &column[k]; {
+				case c.row <= r.row:
+					r.now[c.word] += c.by
+				case c.row < r.until:
+					r.changes.add(&r.steps[c.row], c.word, 0, 1, c.by)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// skip passes over the frames before the first row.
+func (r *rowReader) skip() error {
+	for i := range r.sources {
+		s := &r.sources[i]
+		for ; s.frame < s.frames && s.segmentSource.row(s.frame) < r.row; s.frame++ {
+			if s.use < len(s.uses) && s.uses[s.use].first == s.frame {
+				s.use++
+			}
+		}
+		if s.use > 0 {
+			if err := s.change(s.uses[s.use-1].lives); err != nil {
+				return err
 			}
 		}
 	}
@@ -147,7 +181,7 @@ func (s *rowSource) column(in *segmentReader, life, first, n int, step func(row,
 // next is the next tick, valid until the call after; nil at the end, with an
 // error if series are missing in all of them.
 func (r *rowReader) next() (*metric.Snapshot, error) {
-	if r.row >= len(r.ticks[tickWall]) {
+	if r.row >= r.until {
 		return nil, r.bad
 	}
 	r.buf = r.changes.read(&r.steps[r.row], r.buf)
