@@ -3,6 +3,7 @@
 package gather
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -347,9 +349,12 @@ func TestAnAgentGoesAndComes(t *testing.T) {
 	again := start(t, 3, b.address)
 	s.until(t, "its return", func() bool { return has(again) })
 	stop()
-	// The other was too late for some, on a busy machine.
-	if lost := s.lost(0, math.MaxInt64); lost > 50 {
-		t.Errorf("%d ticks are missing, though one agent was always there: gaps %v", lost, s.gaps)
+	// The other was too late for some, on a busy machine, but not for as long
+	// as the one was away.
+	lost := s.lost(0, math.MaxInt64)
+	longest := slices.MaxFunc(append(s.gaps, store.Gap{}), func(a, b store.Gap) int { return cmp.Compare(a.Ticks, b.Ticks) })
+	if longest.Ticks > 50 || lost > uint64(len(s.ticks))/2 {
+		t.Errorf("%d ticks are missing beside %d, though one agent was always there: gaps %v", lost, len(s.ticks), s.gaps)
 	}
 	for i := range s.ticks {
 		if _, ok := value(&s.ticks[i], "reads", "endpoint", a.address); !ok && i >= both && i < len(s.ticks)-3 {

@@ -199,7 +199,7 @@ func TestAHungDriveDelaysNoOther(t *testing.T) {
 		return 0, nil
 	}
 	s := newDrives(t, root, b)
-	s.wait = 50 * time.Millisecond
+	s.wait = 500 * time.Millisecond
 	const hung = "drive_read_failures|nvme1|Stuck|timeout||nvme"
 	for i := range int64(3) {
 		got := read(t, s)

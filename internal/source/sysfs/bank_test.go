@@ -37,7 +37,7 @@ func TestAChipThatHangsDelaysNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := f.open("hwmon").(*bank)
-	b.wait = 50 * time.Millisecond
+	b.wait = 500 * time.Millisecond
 	for range 2 {
 		if got := read(t, b); ofChip(got, "stuck") != 0 || ofChip(got, "coretemp") != 5 || ofChip(got, "nct6775") != 10 {
 			t.Errorf("while one chip hangs: %v", got)
