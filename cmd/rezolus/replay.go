@@ -14,6 +14,7 @@ import (
 
 	"rezolus/internal/metric"
 	"rezolus/internal/store"
+	"rezolus/internal/web"
 )
 
 // replayFlags are what `rezolus replay` was asked for.
@@ -124,6 +125,8 @@ type player struct {
 	mu        sync.Mutex
 	latest    *metric.Snapshot // nil: not yet
 	at        int64            // the recording's time
+	shown     int64            // the time that tick has here
+	since     time.Time        // when it came
 	ticks     uint64
 	missed    uint64
 	over      bool
@@ -204,6 +207,7 @@ func (p *player) publish(s *metric.Snapshot, at int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at, p.ticks, p.missed = at, p.ticks+1, p.missed+s.Missed
+	p.shown, p.since = s.Wall, time.Now()
 	p.latest = merged(p.latest, s)
 	for f := range p.followers {
 		f.offer(s)
@@ -229,6 +233,24 @@ func merged(before, s *metric.Snapshot) *metric.Snapshot {
 		}
 	}
 	return &out
+}
+
+// clock is the time of the ticks, which goes on between them.
+func (p *player) clock() *web.Clock {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &web.Clock{Now: p.shown, Speed: p.flags.speed}
+	switch {
+	case p.over:
+		c.Speed = 0
+		return c
+	case p.ticks == 0:
+		return &web.Clock{Now: p.first}
+	case p.flags.now:
+		c.Speed = 1
+	}
+	c.Now += int64(float64(time.Since(p.since)) * c.Speed)
+	return c
 }
 
 // end tells the followers that nothing more comes.

@@ -30,7 +30,7 @@ func (p *player) handler() http.Handler {
 			first, last := p.window.Bounds()
 			run := p.in.Info().Runs[0].Run
 			return web.Page{Mode: web.Live, Title: p.in.path, Host: run.Host, Kernel: run.Kernel, Version: version,
-				First: first, Last: last, Interval: interval}
+				First: first, Last: last, Interval: interval, Clock: p.clock()}
 		},
 		API:     query.API(query.New(query.Options{Lookback: lookback(interval)}), p.window, buildInfo()),
 		Metrics: prom.Handler(p.present),

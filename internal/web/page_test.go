@@ -38,6 +38,7 @@ type world struct {
 	values []uint64
 	schema *metric.Schema
 	first  int64
+	clock  func() *Clock // nil: time is everybody's
 }
 
 // rates is what each series grows by in a second.
@@ -57,6 +58,12 @@ var rates = []struct {
 
 func newWorld(t *testing.T, mode Mode) *world {
 	t.Helper()
+	return newWorldAt(t, mode, time.Now())
+}
+
+// newWorldAt has data of the 130 seconds up to a time.
+func newWorldAt(t *testing.T, mode Mode, now time.Time) *world {
+	t.Helper()
 	w := &world{window: store.NewWindow(8 << 20), mode: mode}
 	descs := map[string]*metric.Desc{}
 	var series []metric.Series
@@ -74,7 +81,7 @@ func newWorld(t *testing.T, mode Mode) *world {
 		t.Fatal(err)
 	}
 	w.values = make([]uint64, w.schema.Words)
-	w.first = time.Now().Add(-130 * time.Second).Truncate(time.Second).UnixNano()
+	w.first = now.Add(-130 * time.Second).Truncate(time.Second).UnixNano()
 	for range 130 {
 		w.tick(t)
 	}
@@ -84,7 +91,11 @@ func newWorld(t *testing.T, mode Mode) *world {
 	handler := New(Options{
 		Page: func() Page {
 			first, last := w.window.Bounds()
-			return Page{Mode: w.mode, Title: "x.rzr", Host: "testhost", Kernel: "6.1", Version: "test", First: first, Last: last, Interval: time.Second}
+			p := Page{Mode: w.mode, Title: "x.rzr", Host: "testhost", Kernel: "6.1", Version: "test", First: first, Last: last, Interval: time.Second}
+			if w.clock != nil {
+				p.Clock = w.clock()
+			}
+			return p
 		},
 		API: query.API(query.New(query.Options{}), w.window, query.BuildInfo{}), Status: status, Listen: "127.0.0.1:0",
 	})
@@ -243,6 +254,58 @@ func TestPageShowsWhatIsMeasured(t *testing.T) {
 	await(t, ctx, `document.documentElement.dataset.theme === 'dark'`)
 	await(t, ctx, inked("runqueue")+" > 2000")
 	screenshot(t, ctx, "dark")
+}
+
+// A replay of what was long ago goes sixty times as fast as time: the page goes
+// with it, and stands still when it is over.
+func TestPageFollowsAReplay(t *testing.T) {
+	w := newWorldAt(t, Live, time.Now().Add(-24*time.Hour))
+	began, over := time.Now(), atomic.Int64{}
+	now := func() int64 {
+		if at := over.Load(); at != 0 {
+			return at
+		}
+		return w.first + 130e9 + int64(time.Since(began))*60
+	}
+	w.clock = func() *Clock {
+		if over.Load() != 0 {
+			return &Clock{Now: now()}
+		}
+		return &Clock{Now: now(), Speed: 60}
+	}
+	stop := make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for {
+			for w.first+int64(w.seq+1)*1e9 <= now() {
+				w.tick(t)
+			}
+			select {
+			case <-stop:
+				over.Store(w.first + int64(w.seq)*1e9)
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	ctx := browser(t, w, 1300, 1400)
+	await(t, ctx, `document.querySelector('#state').textContent === 'replay ×60'`)
+	await(t, ctx, `document.querySelector('#ranges [aria-pressed=true]').dataset.seconds === '3600'`)
+	await(t, ctx, inked("cpu")+" > 2000")
+	// What is shown ends where the replay is, and has values there.
+	hover := `(() => { const o = document.querySelector('#syscalls .u-over'), r = o.getBoundingClientRect();
+		o.dispatchEvent(new MouseEvent('mousemove', {clientX: r.right - 4, clientY: r.top + 50, bubbles: true}));
+		return document.querySelector('#syscalls .u-legend').textContent.includes('101/s'); })()`
+	before := text(t, ctx, `document.querySelector('#shown').textContent`)
+	await(t, ctx, `document.querySelector('#shown').textContent !== `+before)
+	await(t, ctx, hover)
+	screenshot(t, ctx, "replay")
+	close(stop)
+	ended.Wait()
+	await(t, ctx, `document.querySelector('#state').textContent === 'replay, over'`)
+	last := time.Unix(0, over.Load()).UTC().Format(time.RFC3339Nano)
+	await(t, ctx, fmt.Sprintf(`document.querySelector('#shown').textContent.endsWith(new Date(Math.floor(Date.parse(%q) / 10e3) * 10e3).toLocaleTimeString())`, last))
+	await(t, ctx, hover)
 }
 
 func TestDraggingZoomsEverything(t *testing.T) {

@@ -46,6 +46,14 @@ type Page struct {
 	Version     string
 	First, Last int64 // of the data, Unix nanoseconds
 	Interval    time.Duration
+	Clock       *Clock // nil: the data's time is everybody's
+}
+
+// Clock is the time of data that is not of now: of a recording that happens
+// again.
+type Clock struct {
+	Now   int64   // Unix nanoseconds
+	Speed float64 // how fast it goes; 0: it stands still
 }
 
 // Options are the parts. A handler that is nil is not there.
@@ -92,12 +100,16 @@ func New(o Options) http.Handler {
 func pageInfo(page func() Page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		p := page()
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(map[string]any{ // the client went away: nobody to tell
+		info := map[string]any{
 			"mode": p.Mode, "title": p.Title, "host": p.Host, "kernel": p.Kernel, "version": p.Version,
 			"first": p.First / 1e6, "last": p.Last / 1e6, "interval": float64(p.Interval) / 1e6,
-		})
+		}
+		if p.Clock != nil {
+			info["clock"] = map[string]any{"now": p.Clock.Now / 1e6, "speed": p.Clock.Speed}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(info) // the client went away: nobody to tell
 	})
 }
 

@@ -12,6 +12,8 @@ export interface PageInfo {
   first: number; // ms
   last: number;
   interval: number;
+  /** The data's time where it is not everybody's: of a replay. Speed 0: it stands still. */
+  clock?: { now: number; speed: number };
 }
 
 export interface Bucket {

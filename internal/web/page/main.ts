@@ -5,7 +5,7 @@ import { ago } from "./format";
 import { panels } from "./panels";
 import { QueryBox } from "./querybox";
 import * as theme from "./theme";
-import { TimeRange } from "./timerange";
+import { lengths, TimeRange } from "./timerange";
 import { View } from "./view";
 
 theme.set(theme.initial());
@@ -24,6 +24,7 @@ class Page {
   private busy = false;
   private lostSince = 0;
   private skew = 0; // the server's clock minus ours, in seconds
+  private heard = 0; // when the clock of a replay was, ours in milliseconds
 
   constructor(private info: api.PageInfo) {
     this.range = new TimeRange(info, () => void this.refresh());
@@ -48,10 +49,13 @@ class Page {
 
   /** The server's time, a moment back: the tick of now may not be there yet. */
   private now(): number {
+    const clock = this.info.clock;
+    if (clock) return clock.now / 1000 + ((performance.now() - this.heard) / 1000 - 0.25) * clock.speed;
     return Date.now() / 1000 + this.skew - 0.25;
   }
 
   private setClock(info: api.PageInfo): void {
+    this.heard = performance.now();
     if (info.mode === "live" && info.last) this.skew = Math.min(0, info.last / 1000 + info.interval / 1000 - Date.now() / 1000);
   }
 
@@ -69,7 +73,7 @@ class Page {
   }
 
   private buttons(): void {
-    const choices: [string, number, () => void][] = [60, 300, 900, 3600].map((s) =>
+    const choices: [string, number, () => void][] = lengths.map((s) =>
       [ago(s), s, () => (this.info.mode === "live" ? this.range.follow(s) : this.range.last(s))]);
     choices.push(["all", 0, () => this.all()]);
     for (const [text, seconds, act] of choices) {
@@ -117,8 +121,12 @@ class Page {
   private async refresh(): Promise<void> {
     if (this.busy) return;
     this.busy = true;
-    const span = this.range.span(this.now());
+    let span = this.range.span(this.now());
     try {
+      if (this.info.clock) { // it may have ended, or begun again
+        this.setClock((this.info = await api.page()));
+        span = this.range.span(this.now());
+      }
       for (const v of this.views) if (v.visible) await v.load(span, this.samplers);
       await this.box.refresh();
       this.lostSince = 0;
@@ -134,7 +142,9 @@ class Page {
     const dot = find("#state");
     const state = this.lostSince ? "lost" : this.range.live ? "live" : this.info.mode === "file" ? "file" : "paused";
     dot.dataset.state = state;
-    dot.textContent = state === "lost" ? "connection lost since " + new Date(this.lostSince).toLocaleTimeString() : state;
+    const speed = this.info.clock?.speed;
+    dot.textContent = state === "lost" ? "connection lost since " + new Date(this.lostSince).toLocaleTimeString()
+      : state !== "live" || speed === undefined ? state : speed ? "replay ×" + speed : "replay, over";
     find("#pause").textContent = this.range.live ? "pause" : "back to live";
     for (const b of document.querySelectorAll<HTMLButtonElement>("#ranges button")) {
       b.setAttribute("aria-pressed", String(this.range.live && Number(b.dataset.seconds) === this.range.length));

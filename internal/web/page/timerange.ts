@@ -12,6 +12,9 @@ export interface Span {
   window: string; // of rates, for PromQL
 }
 
+/** Seconds that can be chosen. */
+export const lengths = [60, 300, 900, 3600];
+
 /** Points that a chart can use. */
 const points = 400;
 
@@ -24,6 +27,9 @@ export class TimeRange {
   constructor(private info: PageInfo, private changed: () => void) {
     // An agent that has just begun has little to show in five minutes.
     this.length = info.mode === "file" ? 0 : info.last - info.first < 120_000 ? 60 : 300;
+    // A replay that is fast would run through it between two looks.
+    const minute = 60 * (info.clock?.speed ?? 1);
+    if (this.length && minute > this.length) this.length = lengths.find((s) => s >= minute) ?? lengths.at(-1)!;
     this.start = info.first / 1000;
     this.end = info.last / 1000;
   }
