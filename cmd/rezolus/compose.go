@@ -212,7 +212,8 @@ func (h *house) newAgent() *agent.Agent {
 	if measuresAlways() {
 		self.Programs = h.programs
 	}
-	a := agent.New(agent.Options{Run: host.NewRun(version), Log: h.log, Self: self})
+	a := agent.New(agent.Options{Run: host.NewRun(version), Log: h.log, Self: self,
+		Realtime: time.Duration(h.config.General.Realtime)})
 	for _, s := range h.sources {
 		a.Add(s.Source, s.SourceOptions)
 	}

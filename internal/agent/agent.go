@@ -44,6 +44,9 @@ type Options struct {
 	Run  *metric.Run
 	Log  *slog.Logger
 	Self Self
+	// Realtime is the longest interval whose ticks go before the machine's
+	// other work; 0: none do.
+	Realtime time.Duration
 	// Clock is for tests.
 	Clock Clock
 }
@@ -64,8 +67,10 @@ type Agent struct {
 	streams streams
 
 	// The loop's own.
-	due   []*Subscription // scratch
-	taken int64           // Mono when sources were read last; 0: never
+	due      []*Subscription // scratch
+	taken    int64           // Mono when sources were read last; 0: never
+	least    time.Duration   // the shortest interval of a consumer
+	realtime realtime
 
 	mu     sync.Mutex
 	offset int64 // wall minus mono, as ticks are stamped; set by the loop alone
@@ -89,7 +94,8 @@ const selfPace = 100 * time.Millisecond
 
 // New returns an agent without sources but its own.
 func New(o Options) *Agent {
-	a := &Agent{run: o.Run, log: o.Log, clock: o.Clock, slept: host.Slept}
+	a := &Agent{run: o.Run, log: o.Log, clock: o.Clock, slept: host.Slept,
+		realtime: realtime{up: o.Realtime, set: schedule}}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -184,15 +190,28 @@ func (a *Agent) stop() error {
 
 // next is the moment the next consumer is due, or 0 when there is none.
 func (a *Agent) next() int64 {
+	var next int64
+	next, a.least = a.soonest()
+	if err := a.realtime.follow(a.least); err != nil {
+		a.log.Info("fast ticks may be late on a busy machine", "reason", err)
+	}
+	return next
+}
+
+// soonest is the moment the next consumer is due, and the shortest interval of
+// any; 0 when there is none.
+func (a *Agent) soonest() (next int64, least time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	next := int64(0)
 	for _, s := range a.subs {
 		if next == 0 || s.next < next {
 			next = s.next
 		}
+		if i := time.Duration(s.interval); least == 0 || i < least {
+			least = i
+		}
 	}
-	return next
+	return next, least
 }
 
 // tick reads the sources for all consumers that are due, and serves them.
@@ -211,7 +230,7 @@ func (a *Agent) tick() {
 		return
 	}
 	set := a.followWall()
-	a.take(now, a.room())
+	a.take(now, a.least/2)
 	for _, s := range a.due {
 		s.deliver(now)
 	}
@@ -223,7 +242,7 @@ func (a *Agent) tick() {
 }
 
 // take reads the sources that are due. Once those with a pace of their own have
-// taken all the room, the rest of them is left to the next tick, and with it
+// taken all the room, half of the shortest interval, the rest of them is left to the next tick, and with it
 // their frames: /proc and /sys of a tenth of a second take longer than a tick of
 // 1 ms has.
 func (a *Agent) take(now int64, room time.Duration) {
@@ -238,16 +257,6 @@ func (a *Agent) take(now int64, room time.Duration) {
 		}
 	}
 	a.taken = now
-}
-
-// room is how long a tick may take for the sake of those that come after it:
-// half of the shortest interval.
-func (a *Agent) room() time.Duration {
-	least := time.Duration(a.due[0].interval)
-	for _, s := range a.due {
-		least = min(least, time.Duration(s.interval))
-	}
-	return least / 2
 }
 
 // followWall notes when the time of day was set, and tells whether it was.

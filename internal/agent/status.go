@@ -11,6 +11,7 @@ type Status struct {
 	Ticks     uint64           `json:"ticks"`
 	Missed    uint64           `json:"ticks_missed"`
 	Dropped   uint64           `json:"ticks_dropped"`
+	Realtime  bool             `json:"realtime"` // ticks go before other work now
 	Sources   []SourceStatus   `json:"sources"`
 	Consumers []ConsumerStatus `json:"consumers"`
 }
@@ -44,7 +45,7 @@ func (a *Agent) Status() Status {
 	defer a.mu.Unlock()
 	now := a.clock.Mono()
 	s := Status{Version: a.run.Version, Uptime: time.Duration(now - a.started).Seconds(), Ticks: a.stats.ticks.Load(),
-		Missed: a.stats.missed.Load(), Dropped: a.stats.dropped.Load()}
+		Missed: a.stats.missed.Load(), Dropped: a.stats.dropped.Load(), Realtime: a.realtime.on.Load()}
 	for _, r := range a.sources {
 		e := SourceStatus{Name: r.Name(), Every: time.Duration(r.every.Load()).Seconds(), Reads: r.reads.Load(), ReadNs: r.spent.Load(), Errors: r.errors.Load(), Lost: r.lost.Load()}
 		if last := r.lastError.Load(); last != nil {

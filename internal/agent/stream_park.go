@@ -24,6 +24,7 @@ type stream struct {
 	buf     []byte // scratch: a tick
 	batch   []byte // scratch: several
 	base    uint64 // what is added to the mailbox's numbers
+	number  uint64 // of the last tick of the mailbox; 0: none
 	sent    sent
 	asleep  Suspension
 
@@ -38,6 +39,12 @@ func (s *stream) encode(snapshot *metric.Snapshot) ([]byte, error) {
 	snapshot.Seq += s.base
 	seq := snapshot.Seq
 	s.buf = s.buf[:0]
+	if s.number != 0 && seq > s.number+1 {
+		hole := int64(seq - s.number - 1)
+		s.buf = s.encoder.AppendGap(s.buf, store.Gap{From: snapshot.Wall - hole*snapshot.Interval, To: snapshot.Wall - snapshot.Interval,
+			Ticks: uint64(hole), Reason: "the follower did not keep up"})
+	}
+	s.number = seq
 	if g, slept := s.asleep.Before(snapshot, s.sub.agent.slept); slept {
 		s.buf = s.encoder.AppendGap(s.buf, g)
 	}

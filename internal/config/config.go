@@ -44,6 +44,9 @@ type General struct {
 	TTL      Duration `toml:"ttl"`      // how old a scrape's values may be
 	Interval Duration `toml:"interval"` // from one tick of the live window to the next
 	BTFPath  string   `toml:"btf_path"` // BTF of this kernel, where it has none of its own
+	// Realtime is the longest interval whose ticks go before the machine's
+	// other work; 0: none do.
+	Realtime Duration `toml:"realtime"`
 	// WebConfig is a file of exporter-toolkit's form, with TLS and passwords.
 	WebConfig string `toml:"web_config"`
 }
@@ -96,7 +99,8 @@ type Sampler struct {
 // Default is the configuration of an empty file.
 func Default() *Config {
 	return &Config{
-		General:   General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second)},
+		General: General{Listen: "127.0.0.1:4241", TTL: Duration(10 * time.Millisecond), Interval: Duration(time.Second),
+			Realtime: Duration(10 * time.Millisecond)},
 		Log:       Log{Level: "info"},
 		Window:    Window{Memory: 8 << 20},
 		Budget:    DefaultBudget(),
@@ -146,6 +150,9 @@ func (c *Config) check() error {
 	}
 	if time.Duration(c.General.TTL) < 0 {
 		return fmt.Errorf(" general.ttl %v is negative", time.Duration(c.General.TTL))
+	}
+	if i := time.Duration(c.General.Realtime); i < 0 || i > time.Second {
+		return fmt.Errorf(" general.realtime %v: want 0s to 1s", i)
 	}
 	if _, err := c.Log.SlogLevel(); err != nil {
 		return err

@@ -34,6 +34,7 @@ ttl = "1s 500ms"
 interval = "100ms"
 btf_path = "/dev/null"
 web_config = "/etc/web.yml"
+realtime = "2ms"
 [log]
 level = "warn"
 [window]
@@ -63,7 +64,7 @@ counters = ["a"]
 		t.Fatal(err)
 	}
 	on, off := true, false
-	want := &Config{General{"127.0.0.1:0", Duration(1500 * time.Millisecond), Duration(100 * time.Millisecond), "/dev/null", "/etc/web.yml"},
+	want := &Config{General{"127.0.0.1:0", Duration(1500 * time.Millisecond), Duration(100 * time.Millisecond), "/dev/null", Duration(2 * time.Millisecond), "/etc/web.yml"},
 		Log{"warn"}, Window{64 << 20}, DefaultBudget(), DefaultHindsight(), Cgroups{7}, Probes{"/somewhere"},
 		External{"/run/x.sock", "wheel", Duration(10 * time.Second)},
 		[]Scrape{{"http://localhost:9100/metrics", "node", "n_", Duration(15 * time.Second), Duration(2 * time.Second), []string{"a"}}},
