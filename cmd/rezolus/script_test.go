@@ -52,7 +52,7 @@ func TestScripts(t *testing.T) {
 			"await": await, "get": get, "smalldisk": smallDisk, "sleep": sleep, "signal": signalChild, "cut": cut,
 			"recording": recording, "nobody": nobody, "storm": storm, "poll": poll,
 			"fabricate": fabricate, "flip": flip,
-			"prometheus": prometheus, "hung": hung, "another": another, "webconfig": webconfig,
+			"prometheus": prometheus, "native": native, "hung": hung, "another": another, "webconfig": webconfig,
 			"wire": newWire, "cutwire": cutWire, "sameticks": sameTicks,
 		},
 	})
