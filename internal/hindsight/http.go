@@ -200,17 +200,22 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	asked, over := context.WithCancel(r.Context())
 	defer over()
-	x, err := bounded(ctx, k, func() (*store.Excerpt, error) {
+	type excerpt struct {
+		*store.Excerpt
+		release func()
+	}
+	x, err := bounded(ctx, k, func() (excerpt, error) {
 		x, release, err := k.Excerpt(ctx, span)
-		if err == nil { // whoever asked may have given up already
+		if err == nil { // nobody may wait for it any more
 			context.AfterFunc(asked, release)
 		}
-		return x, err
+		return excerpt{x, release}, err
 	})
 	if err != nil {
 		refuse(w, err)
 		return
 	}
+	defer x.release()
 	h := w.Header()
 	h.Set("Content-Type", "application/vnd.rezolus.recording")
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s%s%s"`, dumpPrefix,

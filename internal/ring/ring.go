@@ -419,5 +419,5 @@ func (r *Ring) Excerpt(ctx context.Context, from, to int64) (x *store.Excerpt, r
 		release()
 		return nil, nil, err
 	}
-	return x, release, nil
+	return x, sync.OnceFunc(release), nil
 }
