@@ -92,7 +92,7 @@ func (w *Writer) Put(s *metric.Snapshot) error {
 		return fmt.Errorf("record into %s: %w", w.path, err)
 	}
 	w.buf = buf
-	return w.commit(1, s.Wall, s.Wall)
+	return w.commit(1, s.Missed, s.Wall, s.Wall)
 }
 
 // begin starts what is to be appended with the gap that is to be told.
@@ -103,22 +103,28 @@ func (w *Writer) begin() []byte {
 	return w.enc.AppendGap(w.buf[:0], w.lost)
 }
 
-// commit appends w.buf, which holds ticks from one wall time to another.
-func (w *Writer) commit(ticks uint64, from, to int64) error {
+// commit appends w.buf, which holds ticks from one wall time to another, that
+// tell of so many that were missed.
+func (w *Writer) commit(ticks, missed uint64, from, to int64) error {
 	if err := w.append(); err != nil {
-		if w.lost.Ticks == 0 {
-			w.lost.From, w.lost.Reason = from, err.Error()
-		}
-		w.lost.To = to
-		w.lost.Ticks += ticks
-		w.raw = false
-		w.enc.Restart()
+		w.lose(Gap{From: from, To: to, Ticks: ticks + missed, Reason: err.Error()})
 		return err
 	}
 	w.total.ticks += ticks
 	w.total.lost += w.lost.Ticks
 	w.lost = Gap{}
 	return w.syncLater()
+}
+
+// lose adds to what is missing, until it can be told.
+func (w *Writer) lose(g Gap) {
+	if w.lost.Ticks == 0 {
+		w.lost.From, w.lost.Reason = g.From, g.Reason
+	}
+	w.lost.To = g.To
+	w.lost.Ticks += g.Ticks
+	w.raw = false
+	w.enc.Restart()
 }
 
 // syncLater syncs while the writer goes on, if it is time: a disk that takes
@@ -151,7 +157,7 @@ func (w *Writer) syncLater() error {
 // a failed PutRaw must be a run record. They are checked and not decoded.
 func (w *Writer) PutRaw(raw []byte) error {
 	w.enc.Restart() // a Put after this begins a chain of its own
-	open, ticks, from, to := w.raw, uint64(0), int64(0), int64(0)
+	open, ticks, missed, from, to := w.raw, uint64(0), uint64(0), int64(0), int64(0)
 	w.buf = w.begin()
 	for b := raw; len(b) > 0; {
 		rec, err := parseRecord(b)
@@ -162,6 +168,7 @@ func (w *Writer) PutRaw(raw []byte) error {
 			}
 			to = t.wall
 			ticks++
+			missed += t.missed
 		}
 		if open = open || rec.Type == TypeRun; !open && err == nil {
 			err = errBroken
@@ -175,7 +182,7 @@ func (w *Writer) PutRaw(raw []byte) error {
 		b = b[len(rec.Raw):]
 	}
 	w.raw = open
-	return w.commit(ticks, from, to)
+	return w.commit(ticks, missed, from, to)
 }
 
 // WriteGap records that ticks are missing, and why.
@@ -183,7 +190,7 @@ func (w *Writer) WriteGap(g Gap) error {
 	w.raw = false
 	w.buf = w.enc.AppendGap(w.begin(), g)
 	if err := w.append(); err != nil {
-		w.enc.Restart()
+		w.lose(g)
 		return err
 	}
 	w.total.lost += w.lost.Ticks + g.Ticks

@@ -115,7 +115,7 @@ func TestDiskFullLosesOnlyWhatDidNotFit(t *testing.T) {
 		}
 		faulty.SetSpace(space)
 		var kept []*metric.Snapshot
-		lost, at := 0, 0
+		lost, missed, at := 0, uint64(0), 0
 		for _, s := range all[:8] {
 			// After a loss the rest does not fit either: no gap in the middle.
 			if lost == 0 && put(s) {
@@ -127,6 +127,7 @@ func TestDiskFullLosesOnlyWhatDidNotFit(t *testing.T) {
 				t.Fatal("a tick fits on a full disk")
 			}
 			lost++
+			missed += s.Missed
 		}
 		at = len(kept) - 1
 		r, err := Open(mem, "x.rzr")
@@ -159,7 +160,7 @@ func TestDiskFullLosesOnlyWhatDidNotFit(t *testing.T) {
 		if lost == 0 && len(gaps) == 0 {
 			continue
 		}
-		if len(gaps) != 1 || gaps[0].Ticks != uint64(lost) || gaps[0].From != all[8-lost].Wall || gaps[0].To != all[7].Wall {
+		if len(gaps) != 1 || gaps[0].Ticks != uint64(lost)+missed || gaps[0].From != all[8-lost].Wall || gaps[0].To != all[7].Wall {
 			t.Fatalf("space %d: gaps %+v, want one of %d ticks", space, gaps, lost)
 		}
 	}
