@@ -5,6 +5,7 @@ package query
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/value"
@@ -120,8 +121,16 @@ func (l *lives) start(c *metric.Column, at int) int64 {
 		ms = max(ms, toMs(c.Time[first-1])+1)
 	}
 	*l = lives{true, ns, min(ms, toMs(c.Time[first])-1)}
+	if ns > c.Time[first]+setBack {
+		l.ms = 0
+	}
 	return l.ms
 }
+
+// setBack is how much later than its first sample a life may have begun. Where
+// it is more, the clock was set back since: when it began is not known then, by
+// the clock that its samples have.
+const setBack = int64(10 * time.Second)
 
 // floats iterates over the samples of a counter or gauge.
 type floats struct{ cursor }

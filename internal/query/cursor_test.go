@@ -29,6 +29,21 @@ func TestToMsRoundsDown(t *testing.T) {
 	f(-1_000_001, -2)
 }
 
+// Samples from before the time at which their counter began are those of a
+// clock that was set back: the engine must not count from zero there.
+func TestAClockThatWasSetBackHasNoStarts(t *testing.T) {
+	const hour, second = 3600 * 1_000_000_000, 1_000_000_000
+	of := func(first int64) int64 {
+		c := &metric.Column{Time: []int64{first, first + second}, Start: []int64{origin, origin}}
+		return new(lives).start(c, 1)
+	}
+	for first, want := range map[int64]int64{origin + second: toMs(origin), origin - second: toMs(origin-second) - 1, origin - hour: 0} {
+		if got := of(first); got != want {
+			t.Errorf("first sample at %d: the life began at %d, want %d", first-origin, got, want)
+		}
+	}
+}
+
 // event is what a column says of one millisecond.
 type event struct {
 	t     int64
