@@ -169,8 +169,10 @@ func (e *end) follow(s *follow.Stream, tell func(arrival)) {
 			if in.err != nil {
 				return
 			}
-			if gaps := d.Gaps(); len(gaps) > 0 && in.last.Gap == nil {
-				in.last.Gap = &gaps[len(gaps)-1] // the agent's own
+			for _, g := range d.Gaps() {
+				if g.Reason == store.Suspended && in.last.Gap == nil { // others are in the numbers, too
+					in.last.Gap = &g
+				}
 			}
 			if err == nil {
 				err = e.tick(snap, in.last, tell)
