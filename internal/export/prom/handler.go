@@ -5,6 +5,7 @@ package prom
 import (
 	"compress/gzip"
 	"context"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -59,16 +60,32 @@ func (p *reply) send(w http.ResponseWriter, compress bool) {
 	_ = p.gzip.Close()
 }
 
-// Negotiate chooses the format for a request's Accept header: OpenMetrics for
-// a client that names it and does not take Prometheus' text.
+// Negotiate chooses the format for a request's Accept header: protocol buffers
+// for a client that likes them better than all else, as Prometheus does where it
+// wants native histograms; OpenMetrics for one that names it and does not take
+// Prometheus' text.
 //
 // Who takes both, as Prometheus does with OpenMetrics first, gets the text. It
 // says all that OpenMetrics would, and only there a counter may keep its name.
 func Negotiate(accept string) Format {
+	if binary(accept) > max(quality(accept, "application/openmetrics-text"), quality(accept, "text/plain"), quality(accept, "text/*")) {
+		return Protobuf
+	}
 	if quality(accept, "application/openmetrics-text") > 0 && max(quality(accept, "text/plain"), quality(accept, "text/*")) == 0 {
 		return OpenMetrics
 	}
 	return Text
+}
+
+// binary is how much a header wants protocol buffers, of the kind there is.
+func binary(accept string) float64 {
+	best := 0.0
+	for part := range strings.SplitSeq(accept, ",") {
+		if _, parameters, err := mime.ParseMediaType(part); err == nil && parameters["proto"] == protobufMessage && parameters["encoding"] == "delimited" {
+			best = max(best, quality(part, protobufType))
+		}
+	}
+	return best
 }
 
 // quality is how much a header of preferences (RFC 9110, 12.4.2) wants a

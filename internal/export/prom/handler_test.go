@@ -33,6 +33,11 @@ func TestNegotiate(t *testing.T) {
 	f("application/openmetrics-text;q=0", Text)
 	f("application/openmetrics-text,text/*;q=0.1", Text)
 	f("application/vnd.google.protobuf;q=1,text/plain;q=0.4", Text)
+	const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+	f(delimited, Protobuf)
+	f(delimited+";q=0.6,application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1", Protobuf)
+	f(delimited+";q=0.3,text/plain;version=0.0.4;q=0.3", Text)
+	f(strings.Replace(delimited, "delimited", "text", 1)+",text/plain;q=0.1", Text)
 	// Prometheus 3.
 	f("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,"+
 		"text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2", Text)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prom writes a snapshot in the text formats that Prometheus scrapes:
-// its own, version 0.0.4, and OpenMetrics 1.0.
+// Package prom writes a snapshot in the formats that Prometheus scrapes: its own
+// text, version 0.0.4, OpenMetrics 1.0, and protocol buffers.
 //
 // A metric has one name, here as in queries and in the original's exporter.
 // OpenMetrics alone demands that a counter's samples end in _total. So that
@@ -14,7 +14,8 @@
 // a range, whose bounds are exact; its sum is an estimate from the middles of
 // its own, finer buckets.
 //
-// A native histogram is cut down to what text can say of one: its count and its
+// A native histogram is whole as a protocol buffer, for those who like these
+// best. Else it is cut down to what text can say of one: its count and its
 // sum, and the bucket of everything. Its buckets come and go, and rates of
 // classic buckets that do are wrong. The text format says nothing of one that is
 // a gauge, for it has no such type.
@@ -30,19 +31,23 @@ import (
 	"rezolus/internal/metric"
 )
 
-// Format is one of the two.
+// Format is one of the three.
 type Format int
 
 // The formats.
 const (
 	Text Format = iota
 	OpenMetrics
+	Protobuf
 )
 
 // ContentType is the value of the header of that name.
 func (f Format) ContentType() string {
-	if f == OpenMetrics {
+	switch f {
+	case OpenMetrics:
 		return "application/openmetrics-text; version=1.0.0; charset=utf-8"
+	case Protobuf:
+		return protobufType + "; proto=" + protobufMessage + "; encoding=delimited"
 	}
 	return "text/plain; version=0.0.4; charset=utf-8"
 }
@@ -53,6 +58,7 @@ func (f Format) ContentType() string {
 type Writer struct {
 	schemas []*metric.Schema // of the lines
 	format  Format           // and what they are for
+	wire    wire
 	lines   []line
 	labels  map[*metric.Schema][]string // of each series, without braces
 }
@@ -73,6 +79,9 @@ type line struct {
 func (w *Writer) Append(dst []byte, s *metric.Snapshot, format Format) []byte {
 	if w.format != format || !slices.EqualFunc(w.schemas, s.Frames, func(have *metric.Schema, f metric.Frame) bool { return have == f.Schema }) {
 		w.arrange(s, format)
+	}
+	if format == Protobuf {
+		return w.appendProtobuf(dst, s)
 	}
 	for i := range w.lines {
 		l := &w.lines[i]
@@ -109,14 +118,14 @@ func (w *Writer) arrange(s *metric.Snapshot, format Format) {
 			if _, ok := kinds[d.Name]; !ok {
 				kinds[d.Name] = d.Kind
 			}
-			if kinds[d.Name] == d.Kind && (d.Kind != metric.NativeGauge || format == OpenMetrics) {
+			if kinds[d.Name] == d.Kind && (d.Kind != metric.NativeGauge || format != Text) {
 				w.lines = append(w.lines, line{series: &schema.Series[j], frame: i, labels: labels[j]})
 			}
 		}
 	}
 	// A classic histogram beside the native one has said it all.
 	w.lines = slices.DeleteFunc(w.lines, func(l line) bool {
-		return l.series.Desc.Kind.Native() && kinds[l.series.Desc.Name+"_bucket"] != 0
+		return format != Protobuf && l.series.Desc.Kind.Native() && kinds[l.series.Desc.Name+"_bucket"] != 0
 	})
 	slices.SortStableFunc(w.lines, func(a, b line) int { return strings.Compare(a.series.Desc.Name, b.series.Desc.Name) })
 	w.separate()
