@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"rezolus/internal/agent"
 	"rezolus/internal/analyze"
