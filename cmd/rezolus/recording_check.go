@@ -148,8 +148,12 @@ func (c *checkup) parquet(ctx context.Context) error {
 		return err
 	}
 	defer f.Close()
-	reader, size, err := parquetReader(f, c.Path)
+	file, size, err := parquetFile(f, c.Path)
 	c.Bytes = size
+	var reader *parquet.Reader
+	if err == nil {
+		reader = file.Ticks(math.MinInt64, math.MaxInt64, nil)
+	}
 	for err == nil {
 		var s *metric.Snapshot
 		if s, err = reader.Next(); err == nil {

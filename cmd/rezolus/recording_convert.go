@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"rezolus/internal/export/parquet"
 	"rezolus/internal/export/text"
 	"rezolus/internal/metric"
+	"rezolus/internal/store"
 )
 
 // conversion is what `recording convert` was asked for.
@@ -184,14 +186,23 @@ func (r *conversionRun) parquet(ctx context.Context, w io.Writer) (string, error
 			out.Event(parquet.Event(e))
 		}
 	}
-	put := out.Put
-	if r.want != nil {
-		p := newProjector(r.want)
-		put = func(s *metric.Snapshot) error { return out.Put(p.snapshot(s)) }
+	gaps := r.in.Info().Gaps
+	slices.SortStableFunc(gaps, func(a, b store.Gap) int { return cmp.Compare(a.From, b.From) })
+	passed := func(at int64) {
+		for ; len(gaps) > 0 && gaps[0].From <= at; gaps = gaps[1:] {
+			if gaps[0].To >= r.from {
+				out.Gap(parquet.Gap(gaps[0]))
+			}
+		}
 	}
-	if err := r.in.Each(ctx, r.from, r.to, put); err != nil {
+	err = r.in.each(ctx, r.from, r.to, r.want, func(s *metric.Snapshot) error {
+		passed(s.Wall)
+		return out.Put(s)
+	})
+	if err != nil {
 		return "", err
 	}
+	passed(r.to)
 	made, err := out.Close()
 	return fmt.Sprintf("%d ticks, %d columns, %d bytes", made.Ticks, made.Columns, made.Bytes), err
 }
@@ -213,7 +224,7 @@ func (r *conversionRun) text(ctx context.Context, w io.Writer, form string) (row
 	if err != nil {
 		return 0, usage{fmt.Errorf("--quantiles: %w", err)}
 	}
-	if err := r.in.Each(ctx, r.from, r.to, out.Put); err != nil {
+	if err := r.in.each(ctx, r.from, r.to, r.want, out.Put); err != nil {
 		return 0, err
 	}
 	err = out.Close()

@@ -70,13 +70,28 @@ func cutRecording(cmd *cobra.Command, path string, t *target, s *selection) erro
 	return nil
 }
 
+// each gives the ticks of a span to f, with the series that are wanted; nil
+// wants all.
+func (o *opened) each(ctx context.Context, from, to int64, want func(*metric.Series) bool, f func(*metric.Snapshot) error) error {
+	switch {
+	case want == nil:
+		return o.Each(ctx, from, to, f)
+	case o.foreign != nil:
+		return o.foreign.each(ctx, from, to, want, f)
+	}
+	p := newProjector(want)
+	return o.Each(ctx, from, to, func(s *metric.Snapshot) error { return f(p.snapshot(s)) })
+}
+
 // copyPart makes a recording of a part of another.
 func copyPart(ctx context.Context, in *opened, out string, from, to int64, want func(*metric.Series) bool) (made store.Copied, err error) {
-	if want != nil {
-		r := &rewriting{in: in, from: from, to: to, project: newProjector(want)}
+	if want != nil || in.foreign != nil {
+		r := &rewriting{in: in, from: from, to: to, want: want}
 		made, err = r.run(ctx, out)
-	} else {
-		made, err = store.Copy(ctx, osFS, out, store.CopyOptions{From: from, To: to}, in.Recording)
+	} else if of, err := in.recording(ctx); err != nil {
+		return made, err
+	} else if made, err = store.Copy(ctx, osFS, out, store.CopyOptions{From: from, To: to}, of); err != nil {
+		return made, err
 	}
 	if err == nil && made.Ticks == 0 {
 		err = fmt.Errorf("%s has no tick then", in.path)

@@ -163,7 +163,11 @@ func (o *opened) copyWith(ctx context.Context, e store.Event, out string) error 
 		return err
 	}
 	defer event.Close()
-	if _, err := store.Copy(ctx, osFS, out, store.CopyOptions{}, o.Recording, event); err != nil {
+	of, err := o.recording(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := store.Copy(ctx, osFS, out, store.CopyOptions{}, of, event); err != nil {
 		return err
 	}
 	return o.annotatable() // damage may have been found while it was read

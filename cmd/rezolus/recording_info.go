@@ -140,11 +140,15 @@ func printJSON(w io.Writer, v any) error {
 
 // describe collects all there is to say.
 func (o *opened) describe(ctx context.Context) (*recordingInfo, error) {
-	used, err := o.Usage(ctx)
+	r, err := o.recording(ctx)
 	if err != nil {
 		return nil, err
 	}
-	i := o.Info()
+	used, err := r.Usage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := r.Info()
 	out := &recordingInfo{Path: o.path, Format: "rzr", Ticks: i.Ticks, Missed: i.Missed, StartNs: i.First, EndNs: i.Last,
 		Interval: int64(i.Interval), Series: i.Series, Bytes: i.Bytes, Closed: i.Closed, Metadata: o.metadata(),
 		Runs: []runInfo{}, Sources: []sourceInfo{}, Gaps: []gapInfo{}, Events: o.events(), Damage: []damageInfo{}}
@@ -162,8 +166,8 @@ func (o *opened) describe(ctx context.Context) (*recordingInfo, error) {
 		out.Damage = append(out.Damage, damageInfo{d.Offset, d.Bytes, d.Err.Error()})
 	}
 	if o.foreign != nil {
-		out.Format, out.Bytes = "parquet", o.foreign.bytes
-		for _, s := range o.foreign.report.Skipped {
+		out.Format, out.Bytes = "parquet", o.foreign.info.Bytes
+		for _, s := range o.foreign.Report().Skipped {
 			out.Skipped = append(out.Skipped, skippedInfo(s))
 		}
 	}

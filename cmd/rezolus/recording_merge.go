@@ -167,7 +167,11 @@ func keepApart(all []*member) (bool, error) {
 func chain(ctx context.Context, out string, all []*member) (store.Copied, error) {
 	var recordings []*store.Recording
 	for _, m := range all {
-		recordings = append(recordings, m.Recording)
+		r, err := m.recording(ctx)
+		if err != nil {
+			return store.Copied{}, err
+		}
+		recordings = append(recordings, r)
 	}
 	return store.Copy(ctx, osFS, out, store.CopyOptions{}, recordings...)
 }

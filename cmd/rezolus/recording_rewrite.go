@@ -17,8 +17,8 @@ import (
 type rewriting struct {
 	in       *opened
 	from, to int64
-	project  *projector // nil: all series
-	holes    string     // a reason: ticks that damage took get a gap that says it
+	want     func(*metric.Series) bool // nil: all series
+	holes    string                    // a reason: ticks that damage took get a gap that says it
 
 	w      *store.Writer
 	gaps   []store.Gap
@@ -40,7 +40,7 @@ func (r *rewriting) run(ctx context.Context, out string) (store.Copied, error) {
 		return store.Copied{}, err
 	}
 	r.w = w
-	err = r.in.Each(ctx, r.from, r.to, r.tick)
+	err = r.in.each(ctx, r.from, r.to, r.want, r.tick)
 	if err == nil {
 		err = r.marks(math.MaxInt64)
 	}
@@ -60,9 +60,6 @@ func (r *rewriting) tick(s *metric.Snapshot) error {
 	}
 	if err := r.hole(s); err != nil {
 		return err
-	}
-	if r.project != nil {
-		s = r.project.snapshot(s)
 	}
 	r.ticks++
 	r.before, r.told = *s, false

@@ -95,8 +95,11 @@ func BenchmarkRead(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := Open(bytes.NewReader(file.Bytes()), int64(file.Len()))
-				for err == nil {
+				f, err := Open(bytes.NewReader(file.Bytes()), int64(file.Len()))
+				if err != nil {
+					b.Fatal(err)
+				}
+				for r := all(f); err == nil; {
 					_, err = r.Next()
 				}
 				if err != io.EOF {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -214,10 +215,12 @@ func FuzzReader(f *testing.F) {
 	}
 	f.Add(oddFixture().file(f))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := Open(bytes.NewReader(b), int64(len(b)))
+		f, err := Open(bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			return
 		}
+		_, _ = f.Select(t.Context(), math.MinInt64, math.MaxInt64, func(*metric.Series) bool { return true })
+		r := all(f)
 		w, err := NewWriter(io.Discard, Options{})
 		if err != nil {
 			t.Fatal(err)

@@ -41,9 +41,6 @@ func (r *Reader) fill() error {
 	s.Seq++
 	s.Missed = 0
 	if r.facts == nil {
-		if r.at == 0 {
-			s.Run.Started = s.Wall
-		}
 		s.Mono = s.Wall - s.Run.Started
 	} else {
 		r.useFacts()
@@ -73,14 +70,17 @@ func (r *Reader) fill() error {
 func (r *Reader) useFacts() {
 	s, f := &r.tick, r.facts
 	due(r, factRuns, f.Runs, func(e *runFacts) int64 { return e.Row }, func(e *runFacts) {
-		s.Run = &metric.Run{Started: e.Started, Host: e.Host, Kernel: e.Kernel, Arch: e.Arch, Version: e.Version}
-		copy(s.Run.ID[:], e.ID)
-		copy(s.Run.Boot[:], e.Boot)
+		s.Run = e.run()
 	})
 	pair := func(e *[2]int64) int64 { return e[0] }
 	due(r, factIntervals, f.Intervals, pair, func(e *[2]int64) { s.Interval = e[1] })
 	due(r, factClock, f.Clock, pair, func(e *[2]int64) { r.clock = e[1] })
-	due(r, factGaps, f.Gaps, func(e *gapFacts) int64 { return e.Row }, func(e *gapFacts) { s.Seq, s.Missed = e.Seq, e.Missed })
+	due(r, factGaps, f.Gaps, func(e *gapFacts) int64 { return e.Row }, func(e *gapFacts) {
+		// Rows may have been passed over since.
+		if s.Seq = e.Seq + uint64(r.at-e.Row); r.at == e.Row {
+			s.Missed = e.Missed
+		}
+	})
 	due(r, factLost, f.Lost, func(e *lostFacts) int64 { return e.Row }, func(e *lostFacts) {
 		for _, o := range r.origins {
 			if o.name == e.Source {
@@ -101,7 +101,7 @@ func (r *Reader) useFacts() {
 // member brings the columns of a source to the present row and makes a new
 // schema if not the same are there as in the row before, or if one began to
 // count anew. The schema is nil when none is there.
-func (r *Reader) member(o *origin) error {
+func (r *Reader) member(o *lineup) error {
 	changed, n := false, 0
 	for _, in := range o.columns {
 		there := in.present[r.row]
@@ -142,7 +142,7 @@ func (r *Reader) member(o *origin) error {
 
 // fell takes the column's value of the present row and reports whether it
 // is below the one before, where that is a sign of a restart.
-func (r *Reader) fell(in *input) bool {
+func (r *Reader) fell(in *lane) bool {
 	if in.width > 0 {
 		return in.advance(r.row)
 	}
@@ -152,7 +152,21 @@ func (r *Reader) fell(in *input) bool {
 	return fell
 }
 
-func (r *Reader) frame(f *metric.Frame, o *origin) {
+// advance brings a histogram to a row, and reports whether a bucket fell.
+func (in *lane) advance(row int) (fell bool) {
+	from := 0
+	if row > 0 {
+		from = in.end[row-1]
+	}
+	for _, s := range in.step[from:in.end[row]] {
+		was := in.now[s.Bucket]
+		in.now[s.Bucket] = was + uint64(s.Add)
+		fell = fell || in.now[s.Bucket] < was
+	}
+	return fell
+}
+
+func (r *Reader) frame(f *metric.Frame, o *lineup) {
 	s := &r.tick
 	f.Schema, f.Lost, f.Begin, f.End = o.schema, o.lost, s.Mono, s.Mono
 	if d := r.duration; d != nil && d.present[r.row] {

@@ -86,17 +86,19 @@ func (w *Writer) footer() error {
 
 // Types, repetitions and converted types of parquet.thrift.
 const (
-	typeInt64      = 2
-	typeDouble     = 5
-	required       = 0
-	optional       = 1
-	repeated       = 2
-	convertedList  = 3
-	convertedUint  = 14
-	convertedInt   = 18
-	logicalList    = 3
-	logicalTime    = 8
-	logicalInteger = 10
+	typeInt64       = 2
+	typeDouble      = 5
+	required        = 0
+	optional        = 1
+	repeated        = 2
+	convertedList   = 3
+	convertedMillis = 9
+	convertedMicros = 10
+	convertedUint   = 14
+	convertedInt    = 18
+	logicalList     = 3
+	logicalTime     = 8
+	logicalInteger  = 10
 )
 
 func (w *Writer) schema(t *thrift) {

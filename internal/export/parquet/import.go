@@ -9,35 +9,33 @@ import (
 	"strconv"
 	"strings"
 
-	pq "github.com/parquet-go/parquet-go"
-
 	"rezolus/internal/metric"
 )
 
 // columns finds out what each column of the file is.
-func (r *Reader) columns() error {
-	meta := r.columnMeta()
-	im := importer{r: r, descs: map[string]*metric.Desc{}, origins: map[string]*origin{},
+func (f *File) columns() error {
+	meta := f.columnMeta()
+	im := importer{f: f, descs: map[string]*metric.Desc{}, origins: map[string]*origin{},
 		byName: map[string]*metric.Desc{}, seen: map[string]bool{}}
-	if text := r.meta[metaDescriptions]; json.Unmarshal([]byte(text), &im.help) != nil {
+	if text := f.meta[metaDescriptions]; json.Unmarshal([]byte(text), &im.help) != nil {
 		im.help = nil
 	}
 	if err := im.ownSources(); err != nil {
 		return err
 	}
-	for i, c := range r.file.Root().Columns() {
-		im.column(i, c, meta[c.Name()])
+	for i, c := range f.root.kids {
+		im.column(i, c, meta[c.name])
 	}
-	if r.time == nil {
+	if f.time == nil {
 		return fmt.Errorf("%w: no column %q or %q of times", ErrForeign, columnTimestamp, columnTime)
 	}
 	return nil
 }
 
 // columnMeta is the metadata of the columns, which only Arrow's schema has.
-func (r *Reader) columnMeta() map[string]map[string]string {
+func (f *File) columnMeta() map[string]map[string]string {
 	all := map[string]map[string]string{}
-	for _, c := range decodeArrow(r.meta[arrowKey]) {
+	for _, c := range decodeArrow(f.meta[arrowKey]) {
 		all[c.name] = c.meta
 	}
 	return all
@@ -45,7 +43,7 @@ func (r *Reader) columnMeta() map[string]map[string]string {
 
 // importer turns columns into series.
 type importer struct {
-	r       *Reader
+	f       *File
 	help    map[string]string
 	descs   map[string]*metric.Desc // by what they say
 	byName  map[string]*metric.Desc // by source and metric
@@ -56,16 +54,16 @@ type importer struct {
 
 // ownSources takes from the facts which column is of which source.
 func (im *importer) ownSources() error {
-	if im.r.facts == nil {
+	if im.f.facts == nil {
 		return nil
 	}
 	im.own = map[int]string{}
-	n := len(im.r.file.Root().Columns())
-	all := make([]spans, 0, len(im.r.facts.Sources))
-	for _, s := range im.r.facts.Sources {
+	n := len(im.f.root.kids)
+	all := make([]spans, 0, len(im.f.facts.Sources))
+	for _, s := range im.f.facts.Sources {
 		all = append(all, s.Columns)
 	}
-	for _, s := range im.r.facts.Starts {
+	for _, s := range im.f.facts.Starts {
 		all = append(all, s.Columns)
 	}
 	for _, s := range all {
@@ -75,35 +73,36 @@ func (im *importer) ownSources() error {
 			}
 		}
 	}
-	for _, s := range im.r.facts.Sources {
+	for _, s := range im.f.facts.Sources {
 		s.Columns.each(func(i int) { im.own[i] = s.Name })
 	}
 	return nil
 }
 
-func (im *importer) skip(c *pq.Column, format string, args ...any) {
-	im.r.report.Skipped = append(im.r.report.Skipped, Skipped{c.Name(), fmt.Sprintf(format, args...)})
+func (im *importer) skip(c *node, format string, args ...any) {
+	im.f.report.Skipped = append(im.f.report.Skipped, Skipped{c.name, fmt.Sprintf(format, args...)})
 }
 
 // column takes one column of the file.
-func (im *importer) column(number int, c *pq.Column, meta map[string]string) {
+func (im *importer) column(number int, c *node, meta map[string]string) {
 	in, kind := shape(c)
 	if in == nil {
 		im.skip(c, "neither numbers nor lists of them")
 		return
 	}
-	name := c.Name()
+	name := c.name
 	switch {
-	case name == columnTimestamp || name == columnTime && im.r.time == nil:
-		if in.scale = timeScale(c); in.scale == 0 || kind == listOf || kind == floats {
+	case name == columnTimestamp || name == columnTime && im.f.time == nil:
+		if kind == listOf || kind == floats {
 			im.skip(c, "not a time")
 			return
 		}
-		im.r.time = in
+		in.scale = max(1, in.leaf.scale)
+		im.f.time = in
 		return
 	case name == columnDuration && meta[keyMetric] == "":
 		if kind == unsigned || kind == signed {
-			im.r.duration = in
+			im.f.duration = in
 		}
 		return
 	case strings.HasSuffix(name, beginSuffix) || strings.HasSuffix(name, widthSuffix):
@@ -118,10 +117,10 @@ func (im *importer) column(number int, c *pq.Column, meta map[string]string) {
 }
 
 // window takes a column that says when a source was read.
-func (im *importer) window(c *pq.Column, in *input, kind shapeKind) {
-	base, isBegin := strings.CutSuffix(c.Name(), beginSuffix)
+func (im *importer) window(c *node, in *input, kind shapeKind) {
+	base, isBegin := strings.CutSuffix(c.name, beginSuffix)
 	if !isBegin {
-		base = strings.TrimSuffix(c.Name(), widthSuffix)
+		base = strings.TrimSuffix(c.name, widthSuffix)
 	}
 	if im.own == nil || kind == listOf || kind == floats {
 		im.skip(c, "the time in which a value was read")
@@ -139,13 +138,13 @@ func (im *importer) origin(name string) *origin {
 	if o == nil {
 		o = &origin{name: name}
 		im.origins[name] = o
-		im.r.origins = append(im.r.origins, o)
+		im.f.origins = append(im.f.origins, o)
 	}
 	return o
 }
 
 // series takes a column that is a series.
-func (im *importer) series(number int, c *pq.Column, in *input, kind shapeKind, meta map[string]string) {
+func (im *importer) series(number int, c *node, in *input, kind shapeKind, meta map[string]string) {
 	d, values, why := im.describe(c, kind, meta, in)
 	if why != "" {
 		im.skip(c, "%s", why)
@@ -156,7 +155,7 @@ func (im *importer) series(number int, c *pq.Column, in *input, kind shapeKind, 
 		if source = d.Sampler; source == "" {
 			source = "parquet"
 		}
-		if node, _, ok := strings.Cut(c.Name(), "::"); ok {
+		if node, _, ok := strings.Cut(c.name, "::"); ok {
 			source = node + "/" + source
 			d, values = withLabel(d, values, metaNode, node)
 		}
@@ -165,11 +164,12 @@ func (im *importer) series(number int, c *pq.Column, in *input, kind shapeKind, 
 	if own {
 		in.desc = im.same(d)
 	} else {
-		source = im.place(in, source, c.Name())
+		source = im.place(in, source, c.name)
 	}
 	o := im.origin(source)
 	o.columns = append(o.columns, in)
-	im.r.byColumn[number] = in
+	in.number = number
+	im.f.series[number] = in
 }
 
 // same is the description that stands for all that are the same.

@@ -3,11 +3,9 @@
 package parquet
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-
-	pq "github.com/parquet-go/parquet-go"
 
 	"rezolus/internal/metric"
 )
@@ -17,166 +15,184 @@ import (
 // not take all memory.
 const maxGroupRows = 1 << 22
 
-// input is a column of a file, as far as it is read.
+// input is a column of a file.
 type input struct {
 	name   string
-	leaf   int // number of its column of values
+	number int   // of the column in the file
+	leaf   *node // its column of values
 	scale  int64
 	desc   *metric.Desc
 	values []string
-
-	// Of the open row group, one element a row.
-	present []bool
-	words   []uint64
-
-	// A histogram's row i adds the steps step[end[i-1]:end[i]] to now.
-	maxDef int // definition level of an element that is there
-	width  int // buckets in a row
-	end    []int
-	step   []metric.Step
-	now    []uint64
-
-	start  int64
-	member bool   // in the schema of its source
-	before uint64 // the word of the last row that had one
-}
-
-// load decodes the column's chunk of a row group, by way of buf. bad is how
-// many cells were left out.
-func (in *input) load(c pq.ColumnChunk, rows int, buf []pq.Value) (bad uint64, err error) {
-	in.present = resize(in.present, rows)
-	clear(in.present)
-	take := in.scalar
-	var list *listing
-	if in.width > 0 {
-		list = &listing{in: in, was: append([]uint64(nil), in.now...)}
-		in.end, in.step = in.end[:0], in.step[:0]
-		take = list.take
-	} else {
-		in.words = resize(in.words, rows)
-	}
-	pages := c.Pages()
-	defer func() { err = errors.Join(err, pages.Close()) }()
-	got := 0
-	for {
-		page, err := pages.ReadPage()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return 0, in.damaged(err)
-		}
-		for values := page.Values(); ; {
-			n, err := values.ReadValues(buf)
-			if got, err = take(buf[:n], got, rows, err); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				return 0, in.damaged(err)
-			}
-		}
-		pq.Release(page)
-	}
-	if list != nil {
-		got = list.finish()
-		bad = list.bad
-	}
-	if got != rows {
-		return 0, in.damaged(fmt.Errorf("%d rows where there should be %d", got, rows))
-	}
-	return bad, nil
+	width  int // buckets in a row; 0: it is a scalar
 }
 
 func (in *input) damaged(err error) error {
 	return fmt.Errorf("%w: column %q: %w", ErrDamaged, in.name, err)
 }
 
-var errTooMany = errors.New("more rows than the row group has")
+// block is a column's part of a row group, one element a row.
+type block struct {
+	present []bool
+	words   []uint64
 
-// scalar takes values of a column of one word a row. It passes err on.
-func (in *input) scalar(values []pq.Value, row, rows int, err error) (int, error) {
-	if row+len(values) > rows {
-		return row, errTooMany
+	// A histogram's row i adds the steps step[end[i-1]:end[i]] to the row
+	// before it.
+	end  []int
+	step []metric.Step
+	was  []byte // a histogram's last row, eight bytes a bucket
+	bad  uint64 // histograms that are not whole
+}
+
+var (
+	errTooMany = errors.New("more rows than the row group has")
+	errTooFew  = errors.New("fewer rows than the row group has")
+)
+
+// decode decodes a column's chunk. The steps of a histogram's first row are
+// from what was has.
+func (d *decoder) decode(f *File, in *input, c *chunkAt, rows int, out *block) error {
+	if c == nil || c.size > f.size || c.offset > f.size-c.size {
+		return in.damaged(errPage)
 	}
-	for i := range values {
-		if v := &values[i]; !v.IsNull() {
-			in.present[row+i], in.words[row+i] = true, v.Uint64()
+	out.present, out.bad = resize(out.present, rows), 0
+	clear(out.present)
+	got := 0
+	var err error
+	if in.width == 0 {
+		out.words = resize(out.words, rows)
+		err = d.pages(f.r, c, in.leaf, func(p *page) (err error) {
+			got, err = out.scalars(p, in.leaf.def, got)
+			return err
+		})
+	} else {
+		list := listing{block: out, width: in.width, def: in.leaf.def, limit: rows}
+		if out.was == nil {
+			out.was = make([]byte, 8*in.width)
 		}
+		out.end, out.step = out.end[:0], out.step[:0]
+		if err = d.pages(f.r, c, in.leaf, list.page); err == nil {
+			list.close(nil)
+		}
+		got = list.rows
 	}
-	return row + len(values), err
+	if err == nil && got < rows {
+		err = errTooFew
+	}
+	if err != nil {
+		return in.damaged(err)
+	}
+	return nil
 }
 
-// listing takes the values of a column of histograms.
-type listing struct {
-	in   *input
-	was  []uint64 // the last row that was whole
-	row  []uint64 // the open row
-	rows int      // rows begun
-	null bool     // the open row is not a histogram
-	bad  uint64
-}
-
-func (l *listing) take(values []pq.Value, _, rows int, err error) (int, error) {
-	for i := range values {
-		v := &values[i]
-		if v.RepetitionLevel() == 0 {
-			l.close()
-			if l.rows++; l.rows > rows {
-				return 0, errTooMany
+// scalars takes the values of a page from a row on.
+func (b *block) scalars(p *page, largest, row int) (int, error) {
+	plain := p.plain
+	for _, r := range p.def {
+		n := int(r.n)
+		if n > len(b.words)-row {
+			return row, errTooMany
+		}
+		if int(r.value) == largest {
+			for i := row; i < row+n; i++ {
+				b.present[i], b.words[i] = true, binary.LittleEndian.Uint64(plain[8*(i-row):])
 			}
-			l.row, l.null = l.row[:0], v.DefinitionLevel() == 0
+			plain = plain[8*n:]
 		}
-		switch {
-		case l.rows == 0:
-			return 0, errors.New("a list that does not begin")
-		case v.DefinitionLevel() == l.in.maxDef && len(l.row) <= l.in.width:
-			l.row = append(l.row, v.Uint64())
-		case v.DefinitionLevel() != l.in.maxDef && !l.null:
+		row += n
+	}
+	return row, nil
+}
+
+// listing takes the rows of a column of lists.
+type listing struct {
+	*block
+	width, def, limit int
+
+	rows int    // rows begun
+	null bool   // the open row is not a histogram
+	part []byte // of the open row, what pages before this one have
+}
+
+// page takes a page: its entries, as far as levels stay the same.
+func (l *listing) page(p *page) error {
+	rest, from := p.plain, 0 // the open row began there
+	at := 0
+	def, rep := 0, 0
+	var d, r run
+	for left := p.entries; left > 0; {
+		if d.n == 0 {
+			d, def = p.def[def], def+1
+		}
+		if r.n == 0 {
+			r, rep = p.rep[rep], rep+1
+		}
+		n := min(d.n, r.n)
+		there := int(d.value) == l.def
+		if r.value == 0 {
+			n = 1
+			l.close(rest[from:at])
+			from = at
+			if l.rows++; l.rows > l.limit {
+				return errTooMany
+			}
+			l.null = d.value == 0
+		} else if l.rows == 0 {
+			return errors.New("a list that does not begin")
+		}
+		if there {
+			at += 8 * int(n)
+		} else if !l.null {
 			l.null = true // an empty list, or one with holes
 			l.bad++
 		}
+		d.n, r.n, left = d.n-n, r.n-n, left-int(n)
 	}
-	return l.rows, err
+	if len(l.part)+at-from > 8*l.width {
+		from = at - 8*(l.width+1) // too long already
+		from = max(from, 0)
+	}
+	l.part = append(l.part, rest[from:at]...)
+	return nil
 }
 
-// close takes the open row.
-func (l *listing) close() {
-	in := l.in
+// close takes the open row, of which the present page has the end.
+func (l *listing) close(end []byte) {
 	if l.rows == 0 {
 		return
 	}
-	if !l.null && len(l.row) != in.width {
+	row := end
+	if len(l.part) > 0 {
+		l.part = append(l.part, end...)
+		row = l.part
+	}
+	if !l.null && len(row) != 8*l.width {
 		l.null = true
 		l.bad++
 	}
 	if !l.null {
-		in.present[l.rows-1] = true
-		for i, w := range l.row {
-			if w != l.was[i] {
-				in.step = append(in.step, metric.Step{Bucket: int32(i), Add: int64(w - l.was[i])})
-				l.was[i] = w
+		l.present[l.rows-1] = true
+		l.differences(row)
+	}
+	l.part = l.part[:0]
+	l.end = append(l.end, len(l.step))
+}
+
+// differences adds the steps to a row.
+func (l *listing) differences(row []byte) {
+	const at = 8 * stride
+	for i := 0; i < len(row); {
+		if i+at <= len(row) && [at]byte(row[i:]) == [at]byte(l.was[i:]) {
+			i += at
+			continue
+		}
+		for end := min(i+at, len(row)); i < end; i += 8 {
+			now, was := binary.LittleEndian.Uint64(row[i:]), binary.LittleEndian.Uint64(l.was[i:])
+			if now != was {
+				l.step = append(l.step, metric.Step{Bucket: int32(i / 8), Add: int64(now - was)})
 			}
 		}
 	}
-	in.end = append(in.end, len(in.step))
-}
-
-func (l *listing) finish() int {
-	l.close()
-	return l.rows
-}
-
-// advance brings a histogram to a row, and reports whether a bucket fell.
-func (in *input) advance(row int) (fell bool) {
-	from := 0
-	if row > 0 {
-		from = in.end[row-1]
-	}
-	for _, s := range in.step[from:in.end[row]] {
-		was := in.now[s.Bucket]
-		in.now[s.Bucket] = was + uint64(s.Add)
-		fell = fell || in.now[s.Bucket] < was
-	}
-	return fell
+	copy(l.was, row)
 }
 
 func resize[T any](s []T, n int) []T {

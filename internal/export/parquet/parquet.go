@@ -95,11 +95,13 @@ type facts struct {
 	Form      Form          `json:"form"`
 	Sources   []sourceFacts `json:"sources"`
 	Starts    []startFacts  `json:"starts,omitempty"`
+	Ends      []endFacts    `json:"ends,omitempty"`
 	Runs      []runFacts    `json:"runs,omitempty"`
 	Intervals [][2]int64    `json:"intervals,omitempty"` // row, nanoseconds
 	Clock     [][2]int64    `json:"clock,omitempty"`     // row, monotonic minus wall
 	Gaps      []gapFacts    `json:"gaps,omitempty"`
 	Lost      []lostFacts   `json:"lost,omitempty"`
+	Breaks    []breakFacts  `json:"breaks,omitempty"`
 }
 
 // spans are half-open ranges of column numbers.
@@ -134,6 +136,21 @@ type startFacts struct {
 	Columns spans `json:"columns"`
 }
 
+// endFacts says that at a row the source of columns came without them.
+type endFacts struct {
+	Row     int64 `json:"row"`
+	Columns spans `json:"columns"`
+}
+
+// breakFacts is a gap that stands before a row.
+type breakFacts struct {
+	Row    int64  `json:"row"`
+	From   int64  `json:"from"`
+	To     int64  `json:"to"`
+	Ticks  uint64 `json:"ticks"`
+	Reason string `json:"reason"`
+}
+
 type runFacts struct {
 	Row     int64  `json:"row"`
 	ID      []byte `json:"id"`
@@ -164,6 +181,13 @@ type lostFacts struct {
 type Event struct {
 	Time int64  // Unix nanoseconds
 	Text string // what happened
+}
+
+// Gap is a stretch of time without ticks, and why.
+type Gap struct {
+	From, To int64  // Unix nanoseconds
+	Ticks    uint64 // how many are missing; 0 when that is not known
+	Reason   string
 }
 
 // eventsJSON are the events of a file, and eventJSON is one, as the Rust

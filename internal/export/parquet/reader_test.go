@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"testing"
 
@@ -49,12 +50,15 @@ func plain(s *metric.Snapshot, windows bool) map[string]plainFrame {
 
 func open(t testing.TB, b []byte) *Reader {
 	t.Helper()
-	r, err := Open(bytes.NewReader(b), int64(len(b)))
+	f, err := Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return all(f)
 }
+
+// all reads all ticks of a file.
+func all(f *File) *Reader { return f.Ticks(math.MinInt64, math.MaxInt64, nil) }
 
 func TestRoundTripIsExact(t *testing.T) {
 	ticks := manyTicks(t, 700)
@@ -128,8 +132,8 @@ func TestNamesOfTheTidyFormAreUnique(t *testing.T) {
 	b, _ := write(t, Options{Form: Tidy}, ticks)
 	r := open(t, b)
 	var names []string
-	for _, c := range r.file.Root().Columns()[2:] {
-		names = append(names, c.Name())
+	for _, c := range r.root.kids[2:] {
+		names = append(names, c.name)
 	}
 	want := []string{`a{k="v\""}`, `a{k="v\""}#2`, `a{k="v\""}#3`, `a{k="v\""}#4`}
 	if !slices.Equal(names, want) {

@@ -8,9 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	pq "github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/format"
-
 	"rezolus/internal/hist"
 	"rezolus/internal/metric"
 )
@@ -26,73 +23,41 @@ const (
 )
 
 // shape is a column's values, or nil if they are of no kind that is read.
-func shape(c *pq.Column) (*input, shapeKind) {
+func shape(c *node) (*input, shapeKind) {
 	leaf, list := c, false
-	for !leaf.Leaf() {
+	for len(leaf.kids) > 0 {
 		list = true
-		if leaf = only(leaf); leaf == nil {
+		if len(leaf.kids) > 1 {
 			return nil, 0
 		}
+		leaf = leaf.kids[0]
 	}
-	in := &input{name: c.Name(), leaf: leaf.Index(), scale: 1, maxDef: leaf.MaxDefinitionLevel()}
-	kind := unsigned
-	switch leaf.Type().Kind() {
-	case pq.Int64:
-		if t := leaf.Type().LogicalType(); t != nil {
-			if i, ok := t.Value.(*format.IntType); ok && !i.IsSigned {
-				break
-			}
-		}
-		kind = signed
-	case pq.Double:
+	in := &input{name: c.name, leaf: leaf, scale: 1}
+	kind := signed
+	switch {
+	case leaf.typ == typeInt64 && leaf.unsigned:
+		kind = unsigned
+	case leaf.typ == typeDouble:
 		kind = floats
-	default:
+	case leaf.typ != typeInt64:
 		return nil, 0
 	}
 	switch {
-	case list && leaf.MaxRepetitionLevel() == 1 && kind != floats:
+	case list && leaf.rep == 1 && kind != floats:
 		return in, listOf
-	case list || leaf.MaxRepetitionLevel() != 0:
+	case list || leaf.rep != 0:
 		return nil, 0
 	}
 	return in, kind
 }
 
-// only is the only child of a group.
-func only(c *pq.Column) *pq.Column {
-	if all := c.Columns(); len(all) == 1 {
-		return all[0]
-	}
-	return nil
-}
-
-// timeScale is the nanoseconds of the unit of a column of times, 0 if it is
-// none.
-func timeScale(c *pq.Column) int64 {
-	if !c.Leaf() || c.Type().Kind() != pq.Int64 {
-		return 0
-	}
-	t := c.Type().LogicalType()
-	if t == nil {
-		return 1
-	}
-	stamp, ok := t.Value.(*format.TimestampType)
-	if !ok {
-		return 1
-	}
-	if unit := stamp.Unit.Value; unit != nil {
-		return int64(unit.Duration())
-	}
-	return 1
-}
-
 // describe is what a column's metadata says of the metric, and the values of
 // the labels, or why it is not read.
-func (im *importer) describe(c *pq.Column, kind shapeKind, meta map[string]string, in *input) (d *metric.Desc, values []string, why string) {
+func (im *importer) describe(c *node, kind shapeKind, meta map[string]string, in *input) (d *metric.Desc, values []string, why string) {
 	d = &metric.Desc{Unit: metric.Unit(meta[keyUnit]), Sampler: meta[keySampler]}
 	given := meta[keyMetric]
 	if given == "" {
-		given = strings.TrimSuffix(c.Name(), bucketsSuffix)
+		given = strings.TrimSuffix(c.name, bucketsSuffix)
 	}
 	d.Name, d.Help = metricName(given), im.help[given]
 	switch typ := meta[keyType]; {
@@ -104,7 +69,6 @@ func (im *importer) describe(c *pq.Column, kind shapeKind, meta map[string]strin
 			return nil, nil, "a native histogram of slots that are none"
 		}
 		in.width = len(d.Slots)
-		in.now = make([]uint64, in.width)
 	case kind == listOf && (typ == "histogram" || typ == ""):
 		d.Kind = metric.Histogram
 		if why := histogramOf(d, meta, in); why != "" {
@@ -134,7 +98,7 @@ func (im *importer) describe(c *pq.Column, kind shapeKind, meta map[string]strin
 		labels[key] = meta[k]
 	}
 	if renamed {
-		im.r.report.Renamed++
+		im.f.report.Renamed++
 	}
 	d.Keys = slices.Sorted(maps.Keys(labels))
 	for _, k := range d.Keys {
@@ -159,7 +123,6 @@ func histogramOf(d *metric.Desc, meta map[string]string, in *input) (why string)
 		return "a histogram without a valid largest power"
 	}
 	in.width = int(top-power+1) << power
-	in.now = make([]uint64, in.width)
 	return ""
 }
 

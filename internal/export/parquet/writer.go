@@ -307,8 +307,10 @@ func (w *Writer) source(name string) *table {
 // change finds or makes the columns of a source's new schema.
 func (w *Writer) change(t *table, schema *metric.Schema) {
 	delete(w.live, t.schema)
-	t.schema, t.columns = schema, t.columns[:0]
+	old := t.columns
+	t.schema, t.columns = schema, nil
 	w.live[schema] = t
+	here := map[int]bool{}
 	var id []byte
 	for i := range schema.Series {
 		e := &schema.Series[i]
@@ -324,6 +326,16 @@ func (w *Writer) change(t *table, schema *metric.Schema) {
 			w.started(n, e.Start)
 		}
 		t.columns = append(t.columns, n)
+		here[n] = true
+	}
+	var gone spans
+	for _, n := range old {
+		if !here[n] {
+			gone.add(n)
+		}
+	}
+	if gone != nil {
+		w.facts.Ends = append(w.facts.Ends, endFacts{w.total, gone})
 	}
 }
 
@@ -340,6 +352,13 @@ func (w *Writer) addSeries(t *table, e *metric.Series) int {
 
 // Event keeps an event.
 func (w *Writer) Event(e Event) { w.events = append(w.events, eventJSON(e)) }
+
+// Gap keeps a gap, before the next tick.
+func (w *Writer) Gap(g Gap) {
+	w.fact(len(w.facts.Breaks), func() {
+		w.facts.Breaks = append(w.facts.Breaks, breakFacts{w.total, g.From, g.To, g.Ticks, g.Reason})
+	})
+}
 
 // SetMetadata sets a key of the file's metadata, as Options.Metadata does.
 func (w *Writer) SetMetadata(key, value string) {

@@ -113,12 +113,21 @@ func (w *world) tick() *metric.Snapshot {
 
 func write(t testing.TB, o Options, ticks []*metric.Snapshot) ([]byte, Written) {
 	t.Helper()
+	return writeWith(t, o, ticks, nil)
+}
+
+// writeWith writes gaps before some of the ticks.
+func writeWith(t testing.TB, o Options, ticks []*metric.Snapshot, gaps map[int]Gap) ([]byte, Written) {
+	t.Helper()
 	var b bytes.Buffer
 	w, err := NewWriter(&b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range ticks {
+	for i, s := range ticks {
+		if g, ok := gaps[i]; ok {
+			w.Gap(g)
+		}
 		if err := w.Put(s); err != nil {
 			t.Fatal(err)
 		}
