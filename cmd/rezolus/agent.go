@@ -55,7 +55,7 @@ func runAgent(ctx context.Context, args []string) error {
 		return err
 	}
 	// What parsing the probes and the kernel's types took is not needed again.
-	settle(ctx)
+	settle(ctx, collect)
 	// The loop that takes a tick every millisecond keeps one to itself.
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	return h.serve(ctx, listener)

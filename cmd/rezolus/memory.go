@@ -15,10 +15,10 @@ import (
 
 // settle makes a process small that is to run for long and has begun to, and
 // keeps it so until the context ends: it gives back what beginning took, lets
-// little garbage gather, and after a page was looked at or a query was
-// answered it gives back the code of that.
-func settle(ctx context.Context) {
-	debug.SetGCPercent(collect)
+// little garbage gather (in percent of what is in use), and after a page was
+// looked at or a query was answered it gives back the code of that.
+func settle(ctx context.Context, garbage int) {
+	debug.SetGCPercent(garbage)
 	debug.FreeOSMemory()
 	forgetCode()
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // Series is one line of a metric: a description with label values. Its
@@ -73,7 +74,18 @@ func NewSchema(source string, series []Series) (*Schema, error) {
 		series[i].Off = s.Words
 		s.Words += d.Words()
 	}
-	sum := sha256.Sum256(s.AppendBinary(nil))
+	// A schema of a thousand series takes 100 kB, and comes again with every
+	// cgroup that does.
+	buf, _ := scratch.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	*buf = s.AppendBinary((*buf)[:0])
+	sum := sha256.Sum256(*buf)
+	scratch.Put(buf)
 	copy(s.Hash[:], sum[:])
 	return s, nil
 }
+
+// scratch has what schemas are encoded into to be hashed: *[]byte.
+var scratch sync.Pool

@@ -74,9 +74,10 @@ func (p *packer) record(dst []byte, typ Type, front func([]byte) []byte, body []
 	return dst
 }
 
-// seal appends the collector's ticks as a segment. dict is called for each
-// dictionary the segment needs, before its record is to stand.
-func (c *collector) seal(dst []byte, z *packer, dict func(*metric.Schema)) ([]byte, error) {
+// seal makes a segment of the collector's ticks: what head appends, and its
+// blocks. dict is called for each dictionary the segment needs, before
+// its record is to stand. All are valid until the next call.
+func (c *collector) seal(z *packer, dict func(*metric.Schema)) (*sealing, error) {
 	s := &c.sealing
 	s.reset(c, z)
 	s.setFront()
@@ -87,15 +88,19 @@ func (c *collector) seal(dst []byte, z *packer, dict func(*metric.Schema)) ([]by
 			continue
 		}
 		if err := s.source(src, dict); err != nil {
-			return dst, err
+			return nil, err
 		}
 	}
 	s.end(len(s.sizes) > 0)
 	s.front.follow = uint64(len(s.blocks))
-	body := s.dir.append(nil)
-	s.front.size = uint64(len(body))
-	dst = z.record(dst, TypeSegment, s.front.append, body)
-	return append(dst, s.blocks...), nil
+	return s, nil
+}
+
+// head appends the segment's record, behind which its blocks stand.
+func (s *sealing) head(dst []byte) []byte {
+	s.body = s.dir.append(s.body[:0])
+	s.front.size = uint64(len(s.body))
+	return s.zstd.record(dst, TypeSegment, s.front.append, s.body)
 }
 
 func (s *sealing) setFront() {

@@ -27,7 +27,6 @@ type sealer struct {
 	unpack   unpacker
 	pack     packer
 	buf      []byte
-	segment  []byte
 	body     []byte
 	frames   []frameFront
 	schemas  []*metric.Schema
@@ -162,10 +161,11 @@ func (s *sealer) flush() error {
 		return nil
 	}
 	s.buf = append(s.buf[:0], s.run...) // each time: without it a segment is lost
-	segment, err := s.c.seal(s.segment[:0], &s.pack, s.dictionary)
-	if s.segment = segment; err == nil {
+	segment, err := s.c.seal(&s.pack, s.dictionary)
+	if err == nil {
+		s.buf = segment.head(s.buf)
 		if err = s.emit(s.buf); err == nil {
-			err = s.emit(segment)
+			err = s.emit(segment.blocks)
 		}
 	}
 	s.c.next()
