@@ -477,3 +477,37 @@ func FuzzProtobuf(f *testing.F) {
 		}
 	})
 }
+
+// TestHistogramsThatNeedTooMuch are dropped: one that is scattered over more
+// slots than a metric may have, and what a frame has no room for.
+func TestHistogramsThatNeedTooMuch(t *testing.T) {
+	scattered := func(label string, n int) *dto.Metric {
+		h := &dto.Histogram{SampleCount: proto.Uint64(uint64(n)), PositiveDelta: append([]int64{1}, make([]int64, n-1)...)}
+		for i := range n {
+			offset := int32(100)
+			if i == 0 {
+				offset = -300_000
+			}
+			h.PositiveSpan = append(h.PositiveSpan, &dto.BucketSpan{Offset: &offset, Length: proto.Uint32(1)})
+		}
+		return &dto.Metric{Histogram: h, Label: []*dto.LabelPair{{Name: proto.String("l"), Value: &label}}}
+	}
+	r := newBinaries(t, Endpoint{MaxSeries: 100_000})
+	for range 2 {
+		r.says(family1("x", dto.MetricType_HISTOGRAM, scattered("a", 1400)), histogramOf("y", &dto.Histogram{ZeroCount: proto.Uint64(1), SampleCount: proto.Uint64(1)}))
+		if len(r.laid) != 1 || find(&r.frame, "y") == nil || r.drops[badHistogram] != 1 {
+			t.Errorf("%d series, dropped %v", len(r.laid), r.drops)
+		}
+	}
+	f := family1("x", dto.MetricType_HISTOGRAM)
+	for i := range 30 {
+		f.Metric = append(f.Metric, scattered(string(rune('a'+i)), 1000))
+	}
+	for range 2 {
+		r.says(f)
+		slots := len(r.laid[0].family.slots)
+		if want := maxWords / slots; len(r.laid) != want || r.drops[overBound] != uint64(30-want) || len(r.frame.Values) != want*slots {
+			t.Errorf("%d series of %d slots, dropped %v, want %d", len(r.laid), slots, r.drops, want)
+		}
+	}
+}
