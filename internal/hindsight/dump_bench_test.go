@@ -98,7 +98,7 @@ func (h *busyHost) next(share float64) *metric.Snapshot {
 
 // dayOfRings are a ring of a day at a second and one of ten minutes at ten
 // milliseconds, served, and the time of the first one's oldest tick.
-func dayOfRings(b *testing.B) (*Server, *httptest.Server, int64) {
+func dayOfRings(b *testing.B) (web *httptest.Server, first int64) {
 	b.Helper()
 	dir := *ringsFlag
 	if dir == "" {
@@ -132,10 +132,10 @@ func dayOfRings(b *testing.B) (*Server, *httptest.Server, int64) {
 	for pattern, h := range s.Handlers() {
 		mux.Handle(pattern, h)
 	}
-	web := httptest.NewServer(mux)
+	web = httptest.NewServer(mux)
 	b.Cleanup(web.Close)
-	first, _ := s.Keepers[0].open.Load().Bounds()
-	return s, web, first
+	first, _ = s.Keepers[0].open.Load().Bounds()
+	return web, first
 }
 
 // behind reports whether a ring has a log to seal.
@@ -170,23 +170,25 @@ func fetch(method, url string) (int64, error) {
 	return n, err
 }
 
-// BenchmarkDump times dumps of a day: over HTTP and into a file.
-func BenchmarkDump(b *testing.B) {
-	_, web, first := dayOfRings(b)
+// BenchmarkDay dumps a day. It makes one first, which takes half a minute.
+func BenchmarkDay(b *testing.B) {
+	web, first := dayOfRings(b)
+	b.Run("dump", func(b *testing.B) { benchDump(b, web.URL, first) })
+	b.Run("ticks", func(b *testing.B) { benchTicks(b, web.URL) })
+}
+
+// benchDump times dumps over HTTP and into a file.
+func benchDump(b *testing.B, url string, first int64) {
 	hour := func(h float64) string { return stamp(first + int64(h*3600)*second) }
 	for _, c := range []struct{ name, query string }{
 		{"day", ""}, {"15m", "last=15m"}, {"5h-cut-twice", "start=" + hour(8.117) + "&end=" + hour(13.203)}, {"fine-10m", "ring=fine"},
 	} {
-		for _, method := range []string{"GET /dump?", "POST /dump/file?"} {
-			var verb, path string
-			if _, err := fmt.Sscan(method, &verb, &path); err != nil {
-				b.Fatal(err)
-			}
+		for verb, path := range map[string]string{"GET": "/dump?", "POST": "/dump/file?"} {
 			b.Run(c.name+"/"+verb, func(b *testing.B) {
 				before, least, bytes := cpuTime(b), time.Duration(math.MaxInt64), int64(0)
 				for b.Loop() {
 					began := time.Now()
-					n, err := fetch(verb, web.URL+path+c.query)
+					n, err := fetch(verb, url+path+c.query)
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -200,50 +202,52 @@ func BenchmarkDump(b *testing.B) {
 	}
 }
 
-// BenchmarkTicksNextToDumps takes ticks for a while, next to dumps and
-// without, in turns, and counts those that were late by a whole interval.
-func BenchmarkTicksNextToDumps(b *testing.B) {
-	_, web, _ := dayOfRings(b)
+// benchTicks takes ticks for a while, next to dumps and without, in turns, and
+// counts those that were late by a whole interval.
+func benchTicks(b *testing.B, url string) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)) // as the agent does
 	for _, interval := range []time.Duration{10 * time.Millisecond, time.Millisecond} {
-		for _, query := range []string{"GET ", "GET last=15m", "POST ", "POST last=15m"} {
-			b.Run(fmt.Sprint(interval, "/", query), func(b *testing.B) {
-				var missed, total, dumps [2]int
+		for _, c := range []struct{ name, verb, path string }{
+			{"GET-day", "GET", "/dump"}, {"GET-15m", "GET", "/dump?last=15m"}, {"POST-day", "POST", "/dump/file"}, {"POST-15m", "POST", "/dump/file?last=15m"},
+		} {
+			b.Run(fmt.Sprint(interval, "/", c.name), func(b *testing.B) {
+				var missed, total [2]int
+				dumps := 0
 				for b.Loop() {
 					for with := range 2 {
-						m, n, d := tickNextTo(b, interval, with == 1, web.URL, query)
-						missed[with], total[with], dumps[with] = missed[with]+m, total[with]+n, dumps[with]+d
+						var dump func() error
+						if with == 1 {
+							dump = func() error {
+								dumps++
+								_, err := fetch(c.verb, url+c.path)
+								return err
+							}
+						}
+						m, n := tickNextTo(b, interval, dump)
+						missed[with], total[with] = missed[with]+m, total[with]+n
 					}
 				}
 				for with, name := range []string{"without", "with"} {
-					b.ReportMetric(1e6*float64(missed[with])/float64(total[with]), "missed-ppm-"+name)
+					b.ReportMetric(1000*float64(missed[with])/float64(total[with]), "missed-of-1000-"+name)
 				}
-				b.ReportMetric(float64(dumps[1])/float64(b.N), "dumps")
+				b.ReportMetric(float64(dumps)/float64(b.N), "dumps")
 			})
 		}
 	}
 }
 
 // tickNextTo ticks for two seconds, and dumps four times a second if it is to.
-func tickNextTo(b *testing.B, interval time.Duration, dump bool, url, query string) (missed, total, dumps int) {
+func tickNextTo(b *testing.B, interval time.Duration, dump func() error) (missed, total int) {
 	b.Helper()
 	var over atomic.Bool
 	var busy sync.WaitGroup
-	if dump {
-		verb, path := "GET", "/dump?"
-		if _, err := fmt.Sscan(query, &verb); err != nil {
-			b.Fatal(err)
-		}
-		if verb == "POST" {
-			path = "/dump/file?"
-		}
+	if dump != nil {
 		busy.Go(func() {
 			for next := time.Now(); !over.Load(); {
-				if _, err := fetch(verb, url+path+query[len(verb)+1:]); err != nil {
+				if err := dump(); err != nil {
 					b.Error(err)
 					return
 				}
-				dumps++
 				next = next.Add(250 * time.Millisecond)
 				time.Sleep(time.Until(next))
 			}
@@ -256,7 +260,7 @@ func tickNextTo(b *testing.B, interval time.Duration, dump bool, url, query stri
 		missed, total = ticks(interval, 2*time.Second)
 	})
 	busy.Wait()
-	return missed, total, dumps
+	return missed, total
 }
 
 // ticks sleeps from tick to tick, as the agent does, and counts those for
