@@ -4,6 +4,7 @@ package truth
 
 import (
 	"path"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,10 +26,29 @@ func completed(t *testing.T, m *meter, before reading, series string, want uint6
 	}
 }
 
+// disk makes a disk whose requests are told apart: a device that is new to the
+// kernel gets its place a moment later.
+func (m *meter) disk(t *testing.T, size int64) *workload.Disk {
+	t.Helper()
+	d := workload.NewDisk(t, size)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if failed := d.Read(1, 4096); failed != 0 {
+			t.Fatalf("read %s: failed", d.Name)
+		}
+		for series := range m.read() {
+			if strings.Contains(series, "device="+d.Name+",") {
+				return d
+			}
+		}
+	}
+	t.Fatalf("disk %s got no slot", d.Name)
+	return nil
+}
+
 func TestRequestsAreCountedByDiskAndOperation(t *testing.T) {
 	rungs(t, func(t *testing.T, h bpf.Host) {
 		m := start(t, "block/block", h)
-		disk := workload.NewDisk(t, 8<<20)
+		disk := m.disk(t, 8<<20)
 		c := m.cgroup("block")
 		before := m.read()
 		var failed int
@@ -91,7 +111,7 @@ func TestRequestsAreCountedByDiskAndOperation(t *testing.T) {
 func TestFailedRequestsAreCounted(t *testing.T) {
 	rungs(t, func(t *testing.T, h bpf.Host) {
 		m := start(t, "block/block", h)
-		disk := workload.NewDisk(t, 1<<20)
+		disk := m.disk(t, 1<<20)
 		if err := disk.Break(); err != nil {
 			t.Fatal(err)
 		}

@@ -36,6 +36,8 @@ func TestWhoKeptWhomWaiting(t *testing.T) {
 	rungs(t, func(t *testing.T, h bpf.Host) {
 		m := start(t, "task/task", h)
 		a, b := m.cgroup("victim"), m.cgroup("culprit")
+		a.Prefer(t)
+		b.Prefer(t)
 		pair := func(victim, culprit string) string {
 			return "cgroup_scheduler_interference{culprit=" + culprit + ",victim=" + victim + "}"
 		}
@@ -53,8 +55,8 @@ func TestWhoKeptWhomWaiting(t *testing.T) {
 			before := m.read()
 			burnTogether(t, a, b, 400*time.Millisecond)
 			d := m.read().since(before)
-			// Who else runs on that CPU keeps them waiting longer, and has a
-			// share of it.
+			// Who else runs on that CPU keeps them waiting, too, and has a share
+			// of it.
 			for _, c := range [][2]string{{a.Path, b.Path}, {b.Path, a.Path}} {
 				own := d.count(t, "cgroup_scheduler_runqueue_wait{name="+c[0]+"}")
 				d.within(t, pair(c[0], c[1]), min(100*ms, own/50), 800*ms)

@@ -77,14 +77,29 @@ func NewCgroup(t testing.TB, name string) *Cgroup {
 // it by cgroup (CONFIG_RT_GROUP_SCHED, v1 only).
 func (c *Cgroup) AllowRealTime(t testing.TB) {
 	t.Helper()
-	for _, file := range c.join {
-		dir := filepath.Dir(file)
+	c.set(t, "cpu.rt_runtime_us", 100_000)
+}
+
+// Prefer gives the cgroup the CPU before others, where the kernel shares it by
+// cgroup.
+func (c *Cgroup) Prefer(t testing.TB) {
+	t.Helper()
+	c.set(t, "cpu.shares", 262_144)
+	c.set(t, "cpu.weight", 10_000)
+}
+
+// set writes a file of the cgroup, and of the one it lies in before, where
+// there is one.
+func (c *Cgroup) set(t testing.TB, file string, value int) {
+	t.Helper()
+	for _, joined := range c.join {
+		dir := filepath.Dir(joined)
 		for _, d := range []string{filepath.Dir(dir), dir} {
-			limit := filepath.Join(d, "cpu.rt_runtime_us")
-			if _, err := os.Stat(limit); err != nil {
+			path := filepath.Join(d, file)
+			if _, err := os.Stat(path); err != nil {
 				continue
 			}
-			if err := write(limit, 100_000); err != nil {
+			if err := write(path, value); err != nil {
 				t.Fatal(err)
 			}
 		}
