@@ -19,14 +19,16 @@ type Hierarchies struct {
 }
 
 // Samplers are those of this package but for the CPU time, which cpu_usage
-// has. A read of a file costs some 10 us, so they are read every few seconds.
+// has. A read of a file costs some 10 us, and far more where the kernel must first
+// add up what its CPUs counted, so they are read every few seconds and hold up no
+// tick.
 func Samplers(h Hierarchies) []source.Sampler {
 	sheet := func(name, controller, reads string, every time.Duration, v2, v1 []file) source.Sampler {
 		files := v2
 		if h.V1 {
 			files = v1
 		}
-		return source.Sampler{Name: name, Reads: reads, Needs: "the " + controller + " controller", Every: every, Descs: descs(v2, v1),
+		return source.Sampler{Name: name, Reads: reads, Needs: "the " + controller + " controller", Every: every, Blocking: true, Descs: descs(v2, v1),
 			Open: func() (source.Source, error) {
 				groups, mount := h.find(controller)
 				if groups == nil || files == nil {
@@ -40,7 +42,7 @@ func Samplers(h Hierarchies) []source.Sampler {
 		sheet(memorySampler, "memory", "memory.stat, memory.current, memory.events", 10*time.Second, memory, memoryV1),
 		sheet(pidsSampler, "pids", "pids.current, pids.max, pids.events", 10*time.Second, pids, pids),
 		sheet(pressureSampler, "pressure", "cpu.pressure, memory.pressure, io.pressure, irq.pressure", 10*time.Second, pressures, nil),
-		{Name: ioSampler, Reads: "io.stat", Needs: "the io controller of the unified hierarchy", Every: 10 * time.Second,
+		{Name: ioSampler, Reads: "io.stat", Needs: "the io controller of the unified hierarchy", Every: 10 * time.Second, Blocking: true,
 			Descs: []*metric.Desc{ioBytes, ioOperations, ioUnread}, Open: func() (source.Source, error) {
 				groups, mount := h.find("io")
 				if groups == nil || h.V1 {
