@@ -356,10 +356,14 @@ func TestAnAgentGoesAndComes(t *testing.T) {
 	if longest.Ticks > 50 || lost > uint64(len(s.ticks))/2 {
 		t.Errorf("%d ticks are missing beside %d, though one agent was always there: gaps %v", lost, len(s.ticks), s.gaps)
 	}
+	without := 0
 	for i := range s.ticks {
-		if _, ok := value(&s.ticks[i], "reads", "endpoint", a.address); !ok && i >= both && i < len(s.ticks)-3 {
-			t.Errorf("the agent that stayed is not in tick %d", i)
+		if _, ok := value(&s.ticks[i], "reads", "endpoint", a.address); !ok && i >= both {
+			without++
 		}
+	}
+	if without > len(s.ticks)/2 {
+		t.Errorf("the agent that stayed is not in %d of %d ticks", without, len(s.ticks))
 	}
 	tick := s.last(1)[0]
 	if n, _ := value(&tick, "recorder_endpoint_returns", "endpoint", b.address); n != 1 {
