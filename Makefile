@@ -11,6 +11,8 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # Packages whose tests run inside the virtual machines too.
 KERNEL_TESTS := ./internal/bpf ./internal/host $(patsubst %,./internal/source/%,cgroupfs clock drive ethtool external \
 	gpu mounts perf procfs sysfs tasks) ./test/truth
+# The real binary on a machine whose clock is set and which is suspended.
+MACHINE_TESTS := -command ./cmd/rezolus -run 'TestThe(Clock|Machine)' ./test/crash
 # Packages in which goroutines share memory.
 RACE_TESTS := ./internal/agent ./internal/follow ./internal/gather ./internal/hindsight ./internal/host ./internal/ring ./internal/store ./internal/bpf $(patsubst %,./internal/source/%,drive external gpu mounts \
 	scrape sysfs)
@@ -56,6 +58,8 @@ test-kernels: ## the probes and what reads the kernel, on Debian's kernels in QE
 	@scripts/prereqs.sh kernels
 	go run ./test/vm -kernel 6.1 $(KERNEL_TESTS)
 	go run ./test/vm -kernel 6.12 $(KERNEL_TESTS)
+	go run ./test/vm -kernel 6.1 $(MACHINE_TESTS)
+	go run ./test/vm -kernel 6.12 $(MACHINE_TESTS)
 	go run ./test/vm -kernel 6.1 -cgroup v1 ./internal/host ./internal/source/cgroupfs ./test/truth
 
 test-arm64: ## the same on an arm64 kernel

@@ -6,7 +6,11 @@
 // there afterwards, and what is missing must be told of.
 //
 // TestKilledAgent and TestKilledRecord kill the real binary, by default 200
-// times in all; TestKilledRing and TestKilledRecorder kill a process that puts
+// times in all; TestDisksThatFail, TestANetworkThatHangs and TestAnAgentIsReplaced
+// run it on real file systems that are full, aborted, on a device that fails or
+// frozen, behind a network that hangs, and while it is upgraded;
+// TestTheClockIsSet and TestTheMachineSleeps on a virtual machine of test/vm,
+// whose clock is set and which is suspended to memory. TestKilledRing and TestKilledRecorder kill a process that puts
 // ticks as fast as it can, as often. In -short mode it is 40 times;
 // go test ./test/crash -kills 1000 kills more. Power cuts are simulated next to
 // the code, by vfs.Mem.

@@ -29,7 +29,7 @@ import (
 
 type machine struct {
 	kernel, arch, cgroup string
-	run                  string
+	run, also            string
 	timeout              time.Duration
 	verbose              bool
 }
@@ -40,6 +40,7 @@ func main() {
 	flag.StringVar(&m.arch, "arch", "amd64", "amd64 or arm64")
 	flag.StringVar(&m.cgroup, "cgroup", "v2", "cgroup hierarchy inside: v2 or v1")
 	flag.StringVar(&m.run, "run", "", "run only the tests that match this `pattern`, without blanks")
+	flag.StringVar(&m.also, "command", "", "also pack this `package`, a command, as /bin/NAME")
 	flag.DurationVar(&m.timeout, "timeout", 20*time.Minute, "give up after this long")
 	flag.BoolVar(&m.verbose, "v", false, "print all that the machine prints")
 	flag.Parse()
@@ -104,6 +105,13 @@ func (m machine) pack(out, dir string, packages []string) error {
 	}
 	if err := m.addModules(a); err != nil {
 		return err
+	}
+	if m.also != "" {
+		binary := filepath.Join(dir, filepath.Base(m.also))
+		if err := m.goCommand("build", "-o", binary, m.also); err != nil {
+			return err
+		}
+		a.file(filepath.Join("bin", filepath.Base(m.also)), binary, 0o755)
 	}
 	for _, p := range packages {
 		binary := filepath.Join(dir, "test")
