@@ -11,6 +11,7 @@ import (
 
 	"rezolus/internal/agent"
 	"rezolus/internal/config"
+	"rezolus/internal/host"
 	"rezolus/internal/metric"
 )
 
@@ -63,7 +64,11 @@ func (r *recorder) measure(ctx context.Context, h *house, t *tape) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
+	var asleep agent.Suspension
 	err = sub.Each(func(s *metric.Snapshot) error {
+		if g, slept := asleep.Before(s, host.Slept); slept {
+			t.gap(g)
+		}
 		_ = t.put(s) // it keeps its troubles; the next tick may find room
 		r.progress.tick()
 		return nil
