@@ -206,20 +206,28 @@ func (f *recordFlags) understand() (err error) {
 func record(ctx context.Context, f *recordFlags) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
+	start := func() context.CancelFunc { return func() {} }
 	if f.duration != "" {
 		limit, err := config.ParseDuration(f.duration)
 		if err != nil {
 			return usage{fmt.Errorf("--duration: %w", err)}
 		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeUp)
-		defer cancel()
+		start = func() (cancel context.CancelFunc) {
+			ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeUp)
+			return cancel
+		}
+	}
+	if f.local == "" { // an endpoint that is waited for has no longer
+		defer start()()
 	}
 	r := newRecorder(f)
 	defer r.onSecondSignal()()
 	parts, err := r.prepare(ctx)
 	if err != nil {
 		return errors.Join(err, r.discard())
+	}
+	if f.local != "" { // to load the probes takes a while
+		defer start()()
 	}
 	// A recorder makes hardly any garbage but when it seals a segment, so to
 	// keep little of it takes no CPU time that can be seen, and 4 MB less.

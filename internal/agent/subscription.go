@@ -104,9 +104,13 @@ func (s *Subscription) Each(f func(*metric.Snapshot) error) error {
 	return nil
 }
 
-// Depth is a mailbox that holds what comes while its consumer is away for some
-// tens of milliseconds.
-func Depth(interval time.Duration) int { return 4 + int(8*calm/max(interval, MinInterval)) }
+// Depth is a mailbox that holds a second of ticks, or as many as fit into some
+// 20 MB: on a busy machine a consumer's thread has to wait for a CPU that long.
+func Depth(interval time.Duration) int {
+	return 4 + int(min(time.Second/max(interval, MinInterval), deepest))
+}
+
+const deepest = 80
 
 // Release gives a snapshot back, whose memory the next one will take.
 func (s *Subscription) Release(snapshot *metric.Snapshot) {
