@@ -26,12 +26,6 @@ const (
 	maxID = 64
 )
 
-// mailbox is how many ticks a consumer at an interval may be behind: a second
-// of them, within bounds.
-func mailbox(interval time.Duration) int {
-	return int(min(128, max(8, time.Second/interval)))
-}
-
 // wish is what a follower asks for.
 type wish struct {
 	interval time.Duration
@@ -143,7 +137,7 @@ func (a *Agent) openStream(f wish, old *stream, from string) (s *stream, resumed
 		a.stats.followers.Add(-1)
 		return nil, false, fmt.Errorf("%d %w", maxFollowers, errFull)
 	}
-	sub, err := a.Subscribe("stream "+from, f.interval, mailbox(f.interval))
+	sub, err := a.Subscribe("stream "+from, f.interval, Depth(f.interval))
 	if err != nil {
 		a.stats.followers.Add(-1)
 		return nil, false, err

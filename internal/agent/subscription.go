@@ -104,13 +104,11 @@ func (s *Subscription) Each(f func(*metric.Snapshot) error) error {
 	return nil
 }
 
-// Depth is a mailbox that holds a second of ticks, or as many as fit into some
-// 20 MB: on a busy machine a consumer's thread has to wait for a CPU that long.
+// Depth is how many ticks a consumer at an interval may be behind: a second of
+// them, within bounds. On a busy machine its thread waits for a CPU that long.
 func Depth(interval time.Duration) int {
-	return 4 + int(min(time.Second/max(interval, MinInterval), deepest))
+	return int(min(128, max(8, time.Second/max(interval, MinInterval))))
 }
-
-const deepest = 80
 
 // Release gives a snapshot back, whose memory the next one will take.
 func (s *Subscription) Release(snapshot *metric.Snapshot) {
