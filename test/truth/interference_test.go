@@ -4,6 +4,7 @@ package truth
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,13 +13,18 @@ import (
 	"rezolus/test/workload"
 )
 
-// burnTogether has two cgroups compete for one CPU for a while.
+// burnTogether has two cgroups compete for one CPU for a while. None begins
+// before the other is there.
 func burnTogether(t *testing.T, a, b *workload.Cgroup, d time.Duration) {
 	cpu := host.Online()[0]
 	done := make(chan struct{})
+	var both sync.WaitGroup
+	both.Add(2)
 	burn := func(c *workload.Cgroup) {
 		c.Thread(t, func() {
 			workload.Pin(cpu)
+			both.Done()
+			both.Wait()
 			workload.Burn(d)
 		})
 	}
