@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"rezolus/internal/metric"
 )
@@ -36,6 +37,15 @@ type steps struct {
 	n  int // values - 1
 	at []uint16
 	by []uint64
+}
+
+// before is the first n steps.
+func (s steps) before(n int) steps {
+	if s.n > n {
+		k, _ := slices.BinarySearch(s.at, uint16(n))
+		s = steps{n: n, at: s.at[:k], by: s.by[:k]}
+	}
+	return s
 }
 
 // signs reports whether any step is negative.

@@ -175,6 +175,7 @@ func FuzzColumn(f *testing.F) {
 	f.Add([]byte{0, 5}, uint16(3), false)
 	f.Add([]byte{2, 5, 1, 1, 0xff, 0xff, 3}, uint16(30), false)
 	f.Add([]byte{1, 3, 9, 0xff, 0xff, 3}, uint16(30), true)
+	f.Add(append([]byte{0xf1, 3}, treeColumn([][]uint64{{1, 0, 5}, {0, 2, 900}, {3, 3, 3}}, false)[1:]...), uint16(4), true)
 	f.Fuzz(func(t *testing.T, b []byte, n uint16, hist bool) {
 		var err error
 		if hist {
