@@ -21,6 +21,10 @@ const (
 // measurement.
 const sealBytes = 2 << 20
 
+// sealFrames is how many frames a segment has at most, 2 MB of them: where
+// hardly anything changes in a tick of 1 ms, they are what takes the memory.
+const sealFrames = 1 << 16
+
 // collector turns ticks, which are differences between rows, into columns:
 // for each word, when it changed and by how much. It holds one segment, and
 // what the words are at its end; memory follows the changes and not the
@@ -78,11 +82,12 @@ type life struct {
 
 // full reports whether the next tick belongs into another segment.
 func (c *collector) full() bool {
-	series := 0
+	series, frames := 0, 0
 	for _, s := range c.sources {
 		series += len(s.lives)
+		frames += len(s.frames)
 	}
-	return c.changes.bytes >= c.limit || len(c.rows) >= maxTicks || len(c.rows)*series >= maxCells-series
+	return c.changes.bytes >= c.limit || frames >= sealFrames || len(c.rows) >= maxTicks || len(c.rows)*series >= maxCells-series
 }
 
 // source is the collected source of a name.

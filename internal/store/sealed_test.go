@@ -5,8 +5,10 @@ package store
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -181,4 +183,62 @@ func FuzzSegment(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// Ticks in which nothing changes take memory all the same: a segment does not
+// hold any number of them.
+func TestASegmentHasSoManyFrames(t *testing.T) {
+	const sources, ticks = 4, 40_000
+	tick := metric.Snapshot{Run: &metric.Run{}, Interval: 1e6, Frames: make([]metric.Frame, sources)}
+	for i := range tick.Frames {
+		schema, err := metric.NewSchema(fmt.Sprint("source", i), []metric.Series{{Desc: descLoad}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tick.Frames[i] = metric.Frame{Schema: schema, Values: []uint64{7}}
+	}
+	var segments []uint64
+	s := newSealer(func(b []byte) error {
+		for len(b) > 0 {
+			rec, err := parseRecord(b)
+			if err != nil {
+				return err
+			}
+			if rec.Type == TypeSegment {
+				f, err := parseSegment(rec)
+				if err != nil {
+					return err
+				}
+				segments = append(segments, f.ticks)
+			}
+			b = b[len(rec.Raw):]
+		}
+		return nil
+	})
+	e, buf := NewEncoder(EncoderOptions{}), []byte(nil)
+	e.headed = true
+	for range ticks {
+		tick.Seq, tick.Wall, tick.Mono = tick.Seq+1, tick.Wall+1e6, tick.Mono+1e6
+		var err error
+		if buf, err = e.Append(buf[:0], &tick); err != nil {
+			t.Fatal(err)
+		}
+		for b := buf; len(b) > 0; {
+			rec, err := parseRecord(b)
+			if err == nil {
+				err = s.record(rec)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = b[len(rec.Raw):]
+		}
+	}
+	if err := s.flush(); err != nil {
+		t.Fatal(err)
+	}
+	const each = sealFrames / sources
+	if want := []uint64{each, each, ticks - 2*each}; !slices.Equal(segments, want) {
+		t.Errorf("segments of %d ticks, want %d", segments, want)
+	}
 }
