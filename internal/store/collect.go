@@ -17,7 +17,7 @@ const (
 )
 
 // sealBytes is what the changes of a segment take in memory when it is sealed:
-// half a million words. docs/journal/2026-11-21-sealed-segments.md has the
+// half a million words. docs/journal/2026-11-21-bytes-of-columns.md has the
 // measurement.
 const sealBytes = 2 << 20
 
