@@ -206,8 +206,8 @@ func readConsole(console io.Reader, verbose bool) *report {
 		}
 		fields := strings.Fields(line)
 		switch {
-		case strings.HasPrefix(line, "VM-RUN "):
-			current = fields[1]
+		case strings.Contains(line, "VM-RUN "): // it may come after a line of the kernel's
+			_, current, _ = strings.Cut(line, "VM-RUN ")
 		case strings.HasPrefix(line, "VM-EXIT ") && len(fields) == 3:
 			r.exits[fields[1]] = fields[2]
 		case line == "VM-END":
