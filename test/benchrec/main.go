@@ -43,6 +43,7 @@ type measured struct {
 	agentRSS        int64         // bytes
 	recorderRSS     int64
 	ticks, missed   uint64
+	slept           uint64 // ticks that a thread missed which did nothing but sleep
 	bytes           int64
 }
 
@@ -124,11 +125,13 @@ func (s *scene) measure(binary, dir string, length time.Duration) (m measured, e
 	if err := record.Start(); err != nil {
 		return m, err
 	}
+	sleeper := startSleeper(s.interval)
 	time.Sleep(settle)
 	err = m.watch(agent.Process.Pid, record.Process.Pid, length-2*settle)
 	if err := errors.Join(err, record.Wait()); err != nil {
 		return m, fmt.Errorf("record: %w: %s", err, &said)
 	}
+	m.slept = sleeper.stop()
 	m.once = record.ProcessState.UserTime() + record.ProcessState.SystemTime() - m.recorder*length/m.took
 	m.recorderRSS = record.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
 	if m.agentRSS, err = residentSize(agent.Process.Pid); err != nil {
@@ -279,14 +282,14 @@ func (s *scene) best() measured {
 }
 
 func print(scenes []*scene) {
-	fmt.Printf("%-8s %-6s %-5s  %22s  %8s %8s  %9s %9s  %8s  %6s\n", "samplers", "every", "load", "CPU of one core", "ticks", "lost", "agent", "recorder", "bytes", "once")
-	fmt.Printf("%-8s %-6s %-5s  %7s %7s %6s  %8s %8s  %9s %9s  %8s  %6s\n", "", "", "", "agent", "record", "sum", "", "", "RSS", "RSS", "a tick", "CPU")
+	fmt.Printf("%-8s %-6s %-5s  %22s  %8s %6s %8s  %9s %9s  %8s  %6s\n", "samplers", "every", "load", "CPU of one core", "ticks", "lost", "sleeper", "agent", "recorder", "bytes", "once")
+	fmt.Printf("%-8s %-6s %-5s  %7s %7s %6s  %8s %6s %8s  %9s %9s  %8s  %6s\n", "", "", "", "agent", "record", "sum", "", "", "lost", "RSS", "RSS", "a tick", "CPU")
 	for _, s := range scenes {
 		m := s.best()
 		share := func(d time.Duration) float64 { return 100 * d.Seconds() / m.took.Seconds() }
-		var lost uint64
+		var lost, slept uint64
 		for _, each := range s.all {
-			lost += each.missed
+			lost, slept = lost+each.missed, slept+each.slept
 		}
 		samplers, load := "all", "none"
 		if s.ebpf {
@@ -295,8 +298,8 @@ func print(scenes []*scene) {
 		if s.load {
 			load = "mixed"
 		}
-		fmt.Printf("%-8s %-6v %-5s  %6.2f%% %6.2f%% %5.2f%%  %8d %8d  %6.1f MB %6.1f MB  %8.0f  %3d ms\n", samplers, s.interval, load, share(m.agent), share(m.recorder),
-			share(m.agent+m.recorder), m.ticks, lost, float64(m.agentRSS)/1e6, float64(m.recorderRSS)/1e6, float64(m.bytes)/float64(max(1, m.ticks)), m.once.Milliseconds())
+		fmt.Printf("%-8s %-6v %-5s  %6.2f%% %6.2f%% %5.2f%%  %8d %6d %8d  %6.1f MB %6.1f MB  %8.0f  %3d ms\n", samplers, s.interval, load, share(m.agent), share(m.recorder),
+			share(m.agent+m.recorder), m.ticks, lost, slept, float64(m.agentRSS)/1e6, float64(m.recorderRSS)/1e6, float64(m.bytes)/float64(max(1, m.ticks)), m.once.Milliseconds())
 	}
 	fmt.Print(`
 the original (5.15.0) on the machine of docs/journal, for scale: 31 ms of CPU a
