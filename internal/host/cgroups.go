@@ -139,8 +139,9 @@ func (g *node) appendAll(to []Cgroup) []Cgroup {
 }
 
 // Subscribe calls f at once with all there are, and from then on, from the
-// tracker's goroutine, with those that were born and died; a cgroup that did
-// not live long is in both. The slices are f's to keep.
+// tracker's goroutine, with those that died and that were born, in this order:
+// one may have the name or, in v1, the ID of the other. A cgroup that was gone
+// before it could be told of is in neither. The slices are f's to keep.
 func (c *Cgroups) Subscribe(f func(born, died []Cgroup)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,6 +200,7 @@ func (c *Cgroups) patience() int {
 
 // tell hands on what changed. Callers hold mu.
 func (c *Cgroups) tell() {
+	c.born, c.died = without(c.born, c.died), without(c.died, c.born)
 	if len(c.born)+len(c.died) == 0 {
 		return
 	}
@@ -208,4 +210,22 @@ func (c *Cgroups) tell() {
 		f(c.born, c.died)
 	}
 	c.born, c.died = nil, nil
+}
+
+// without are those of all that are not among others.
+func without(all, others []Cgroup) []Cgroup {
+	if len(all) == 0 || len(others) == 0 {
+		return all
+	}
+	known := make(map[Cgroup]bool, len(others))
+	for _, g := range others {
+		known[g] = true
+	}
+	var left []Cgroup
+	for _, g := range all {
+		if !known[g] {
+			left = append(left, g)
+		}
+	}
+	return left
 }

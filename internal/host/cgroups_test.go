@@ -142,6 +142,31 @@ func TestSubscribersHearOfBirthsAndDeaths(t *testing.T) {
 	}
 }
 
+// TestNobodyIsToldOfWhatIsGoneAlready: who is told of a death before the birth
+// would keep the cgroup for ever.
+func TestNobodyIsToldOfWhatIsGoneAlready(t *testing.T) {
+	root := t.TempDir()
+	mkdir(t, root, "old")
+	c := track(t, CgroupOptions{Mount: root})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var born, died [][]Cgroup
+	c.notify = append(c.notify, func(b, d []Cgroup) { born, died = append(born, b), append(died, d) })
+	c.bury(c.bear("/brief", 1<<40))
+	if c.tell(); len(born) != 0 {
+		t.Errorf("told of %+v and %+v, of which nothing is left", born, died)
+	}
+	// The old one of a name dies, and the new one is there.
+	old := c.root.children["old"]
+	c.bury(old)
+	stays := c.bear("/old", 1<<41)
+	c.bury(c.bear("/brief", 1<<42))
+	c.tell()
+	if len(born) != 1 || !slices.Equal(born[0], []Cgroup{stays.Cgroup}) || !slices.Equal(died[0], []Cgroup{old.Cgroup}) {
+		t.Errorf("told of %+v and %+v, want %+v and %+v", born, died, stays.Cgroup, old.Cgroup)
+	}
+}
+
 func TestMembersAreNotChangedAfterwards(t *testing.T) {
 	root := t.TempDir()
 	c := track(t, CgroupOptions{Mount: root})
