@@ -22,6 +22,7 @@ type column struct {
 	last   []uint64    // the buckets of the last sample
 	slots  []hist.Slot // of last, in a native histogram
 	round  int
+	over   []int64 // starts of lives that do not count any more
 }
 
 // startRun is a start that so many samples have.

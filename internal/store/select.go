@@ -97,13 +97,14 @@ type picked struct {
 // pick is one wanted series of a schema: its column, its words as of the
 // last frame, and which of them changed in that frame.
 type pick struct {
-	off   int
-	start int64
-	slots []hist.Slot // of a native histogram
-	words []uint64
-	dirty []int32
-	all   bool // the column does not know how the words came to be
-	col   *column
+	off    int
+	start  int64
+	slots  []hist.Slot // of a native histogram
+	words  []uint64
+	dirty  []int32
+	hidden bool // another life of it counts
+	all    bool // the column does not know how the words came to be
+	col    *column
 }
 
 func newSelection(hint int, from, to int64, want func(*metric.Series) bool) *selection {
@@ -275,19 +276,25 @@ func (s *selection) emit(p *picked, wall int64) {
 	}
 	l.times = append(l.times, wall)
 	if l.rows != p {
+		s.hide(p.picks)
 		s.round++
 		for i := range p.picks {
-			p.picks[i].col.round = s.round
-			p.picks[i].all = true
+			if p.picks[i].all = true; !p.picks[i].hidden {
+				p.picks[i].col.round = s.round
+			}
 		}
 		s.endOthers(l, wall)
 		for i := range p.picks {
-			l.live = append(l.live, p.picks[i].col)
+			if !p.picks[i].hidden {
+				l.live = append(l.live, p.picks[i].col)
+			}
 		}
 		l.rows = p
 	}
 	for i := range p.picks {
-		p.picks[i].col.add(l, &p.picks[i], min(s.hint, 4096))
+		if !p.picks[i].hidden {
+			p.picks[i].col.add(l, &p.picks[i], min(s.hint, 4096))
+		}
 	}
 }
 
@@ -310,6 +317,7 @@ func (s *selection) part(p *part) {
 			continue // hidden, or not made by a writer
 		}
 		l.rows = nil
+		src.hide()
 		if len(src.lives) == 0 {
 			s.round++
 			s.endOthers(l, src.times[0])

@@ -73,7 +73,7 @@ func metaOf(d *metric.Desc, values []string) map[string]string {
 		m[keySlots] = slotsOf(d)
 	}
 	for i, k := range d.Keys {
-		if reserved[k] || strings.HasPrefix(k, labelPrefix) {
+		if reserved[k] || k == keyLife || strings.HasPrefix(k, labelPrefix) {
 			k = labelPrefix + k
 		}
 		m[k] = values[i]
@@ -152,7 +152,7 @@ func Name(d *metric.Desc, values []string) string {
 // frame.
 type table struct {
 	name    string
-	byID    map[string]int
+	byID    map[string][]int        // more than one: lives at once
 	descs   map[string]*metric.Desc // one description for what is the same
 	schema  *metric.Schema
 	columns []int // of the schema's series

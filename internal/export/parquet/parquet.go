@@ -52,6 +52,11 @@ const (
 	labelPrefix = "label:"
 )
 
+// keyLife tells apart the columns of lives of one series that were there at
+// once: it is in all but the first. To readers that do not know it, it is a
+// label, so that no life stands in for another.
+const keyLife = "life"
+
 var reserved = map[string]bool{keyMetric: true, keyType: true, keyUnit: true,
 	keySampler: true, keyPower: true, keyMaxPower: true, keySlots: true}
 

@@ -40,6 +40,9 @@ type strand struct {
 	was       []uint64 // and as of the row group before
 	seen      bool     // now is of the present row group
 	synced    bool     // the last sample has them
+	there     bool     // in the present row
+	over      bool     // the life that began at until does not count any more
+	until     int64
 	witnesses []*input
 }
 
@@ -224,17 +227,40 @@ func (s *selecting) column(c *picked, p *part, shows []bool) {
 		there, gone := false, false
 		for _, st := range c.strands {
 			gone = st.turn(row) || gone
-			if b := p.blocks[st.input]; b.present[i] {
-				there = true
-				c.sample(st, b, i, moment{t, last, shows[i]})
-			} else {
-				gone = gone || st.passed(p, i)
+			st.there = p.blocks[st.input].present[i]
+			gone = gone || !st.there && st.passed(p, i)
+		}
+		c.supersede()
+		for _, st := range c.strands {
+			if st.there {
+				over := st.over && st.start == st.until
+				there = there || !over
+				c.sample(st, p.blocks[st.input], i, moment{t, last, shows[i] && !over})
 			}
 		}
 		if gone && !there {
 			c.end(t, s.to)
 		}
 		last = t
+	}
+}
+
+// supersede ends the lives that another, which began later, stands beside:
+// for good, even where they outlast it. A recording does the same.
+func (c *picked) supersede() {
+	if len(c.strands) < 2 {
+		return
+	}
+	var newest *strand
+	for _, st := range c.strands {
+		if st.there && st.life != nil && (newest == nil || st.start > newest.start) {
+			newest = st
+		}
+	}
+	for _, st := range c.strands {
+		if st.there && st.life != nil && st.start < newest.start {
+			st.over, st.until = true, st.start
+		}
 	}
 }
 

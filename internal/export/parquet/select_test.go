@@ -8,6 +8,7 @@ import (
 	"math"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,6 +82,36 @@ func recorded(t *testing.T, ticks []*metric.Snapshot, gap map[int]Gap) *store.Re
 	return r
 }
 
+// twins are series with one life, or two at once: a cgroup that is read after
+// its end, and those that follow it under its name.
+func twins(t *testing.T, i int) metric.Frame {
+	t.Helper()
+	h := &metric.Desc{Name: "twin_latency", Kind: metric.Histogram, Power: 2, Keys: []string{"name"}}
+	c := &metric.Desc{Name: "twin", Kind: metric.Counter, Keys: []string{"name"}}
+	lives := []int64{int64(10 + i/60)}
+	if i%60 < 20 && i/60%2 == 1 {
+		lives = append(lives, lives[0]-1)
+	}
+	if i > 400 && i < 500 {
+		lives = append(lives, 3)
+	}
+	var series []metric.Series
+	for _, d := range []*metric.Desc{c, h} {
+		for _, start := range lives {
+			series = append(series, metric.Series{Desc: d, Values: []string{"/x"}, Start: start})
+		}
+	}
+	schema, err := metric.NewSchema("twins", series)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := metric.Frame{Schema: schema, Values: make([]uint64, schema.Words)}
+	for _, e := range schema.Series {
+		f.Values[e.Off] = uint64(e.Start)*1000 + uint64(i)
+	}
+	return f
+}
+
 // TestSelectIsThatOfARecording asks a file and a recording of the same ticks
 // the same: with restarts, series that come and go, a clock that is set back,
 // a gap, and native histograms whose slots become others.
@@ -100,7 +131,7 @@ func TestSelectIsThatOfARecording(t *testing.T) {
 		for k := range slots {
 			f.Values[k] = uint64(i/3*k) % 17
 		}
-		s.Frames = append(s.Frames, f)
+		s.Frames = append(s.Frames, f, twins(t, i))
 	}
 	gap := map[int]Gap{220: {ticks[219].Wall + 1, ticks[220].Wall - 1, 3, "the agent was away"}}
 	recording := recorded(t, ticks, gap)
@@ -116,7 +147,7 @@ func TestSelectIsThatOfARecording(t *testing.T) {
 		}
 		for _, span := range [][2]int64{{math.MinInt64, math.MaxInt64}, {ticks[100].Wall, ticks[230].Wall}, {ticks[340].Wall + 1, ticks[349].Wall - 1},
 			{ticks[390].Wall, ticks[398].Wall}, {ticks[650].Wall, ticks[699].Wall}, {1, 2}} {
-			for _, name := range []string{"", "scheduler_runqueue_latency", "cgroup_cpu_usage", "load", "n", "nothing"} {
+			for _, name := range []string{"", "scheduler_runqueue_latency", "cgroup_cpu_usage", "load", "n", "twin", "twin_latency", "nothing"} {
 				want := func(e *metric.Series) bool { return name == "" || e.Desc.Name == name }
 				a, err := recording.Select(context.Background(), span[0], span[1], want)
 				if err != nil {
@@ -132,6 +163,57 @@ func TestSelectIsThatOfARecording(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTwoLivesAtOnce have a column each, in which each goes on, and come back as
+// they were.
+func TestTwoLivesAtOnce(t *testing.T) {
+	var ticks []*metric.Snapshot
+	for i := range 600 {
+		ticks = append(ticks, &metric.Snapshot{Run: &metric.Run{}, Seq: uint64(i + 1), Wall: int64(i) * 1e9, Interval: 1e9, Frames: []metric.Frame{twins(t, i)}})
+	}
+	for form, want := range map[Form][]string{
+		Wide: {"0x0", "1x0:buckets", "0x1", "1x1:buckets", "0x2", "1x2:buckets"},
+		Tidy: {`twin{name="/x"}`, `twin_latency{name="/x"}`, `twin{name="/x"}#2`, `twin_latency{name="/x"}#2`, `twin{name="/x"}#3`, `twin_latency{name="/x"}#3`}} {
+		b, _ := write(t, Options{Form: form, RowGroup: 64}, ticks)
+		r := open(t, b)
+		var names []string
+		lives := map[string]string{}
+		for _, c := range decodeArrow(r.meta[arrowKey])[2:] {
+			names = append(names, c.name)
+			lives[c.name] = c.meta["name"] + c.meta[keyLife]
+		}
+		if !slices.Equal(names, want) || lives[names[0]] != "/x" || lives[names[2]] != "/x2" || lives[names[4]] != "/x3" {
+			t.Errorf("%s: columns %q with %v", form, names, lives)
+		}
+		for i, s := range ticks {
+			got, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, b := byStart(s), byStart(got); !reflect.DeepEqual(a, b) {
+				t.Fatalf("%s: tick %d is %v, want %v", form, i, b, a)
+			}
+		}
+		for _, o := range r.File.origins {
+			for _, in := range o.columns {
+				if len(in.values) != 1 {
+					t.Errorf("%s: labels %v", form, in.desc.Keys)
+				}
+			}
+		}
+	}
+}
+
+// byStart are the first words of a tick's series, by name and start.
+func byStart(s *metric.Snapshot) map[string]uint64 {
+	all := map[string]uint64{}
+	for _, f := range s.Frames {
+		for _, e := range f.Schema.Series {
+			all[fmt.Sprint(e.Desc.Name, e.Start, e.Values)] = f.Values[e.Off]
+		}
+	}
+	return all
 }
 
 // TestTicksOfASpan are those of the whole within it, wherever reading begins.

@@ -90,7 +90,7 @@ func (im *importer) describe(c *node, kind shapeKind, meta map[string]string, in
 	renamed := d.Name != given
 	labels := map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(meta)) {
-		if reserved[k] {
+		if reserved[k] || k == keyLife && im.own != nil {
 			continue
 		}
 		key := labelName(strings.TrimPrefix(k, labelPrefix))

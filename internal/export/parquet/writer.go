@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 	"runtime"
+	"slices"
+	"strconv"
 
 	"rezolus/internal/metric"
 )
@@ -291,7 +293,7 @@ func (w *Writer) frame(s *metric.Snapshot, f *metric.Frame) error {
 
 // source begins the table of a source.
 func (w *Writer) source(name string) *table {
-	t := &table{name: name, byID: map[string]int{}, descs: map[string]*metric.Desc{}}
+	t := &table{name: name, byID: map[string][]int{}, descs: map[string]*metric.Desc{}}
 	w.byName[name] = t
 	w.tables = append(w.tables, t)
 	if w.o.Windows {
@@ -308,24 +310,16 @@ func (w *Writer) source(name string) *table {
 func (w *Writer) change(t *table, schema *metric.Schema) {
 	delete(w.live, t.schema)
 	old := t.columns
-	t.schema, t.columns = schema, nil
+	t.schema = schema
 	w.live[schema] = t
+	var fresh []bool
+	t.columns, fresh = w.place(t, schema)
 	here := map[int]bool{}
-	var id []byte
-	for i := range schema.Series {
-		e := &schema.Series[i]
-		id = identity(id[:0], e.Desc, e.Values)
-		n, ok := t.byID[string(id)]
-		if !ok {
-			n = w.addSeries(t, e)
-			t.byID[string(id)] = n
+	for i, n := range t.columns {
+		if c, start := w.columns[n], schema.Series[i].Start; fresh[i] || c.start != start {
+			c.start = start
+			w.started(n, start)
 		}
-		c := w.columns[n]
-		if !ok || c.start != e.Start {
-			c.start = e.Start
-			w.started(n, e.Start)
-		}
-		t.columns = append(t.columns, n)
 		here[n] = true
 	}
 	var gone spans
@@ -339,12 +333,51 @@ func (w *Writer) change(t *table, schema *metric.Schema) {
 	}
 }
 
-func (w *Writer) addSeries(t *table, e *metric.Series) int {
+// place gives each series of a schema a column, and says which are fresh. A
+// thing that is followed by another of its name while it is still there has
+// two lives at once: each has a column, and one that goes on keeps its own.
+func (w *Writer) place(t *table, schema *metric.Schema) (columns []int, fresh []bool) {
+	columns, fresh = make([]int, len(schema.Series)), make([]bool, len(schema.Series))
+	taken := map[int]bool{}
+	find := func(lives []int, fits func(n int) bool) int {
+		at := slices.IndexFunc(lives, func(n int) bool { return !taken[n] && fits(n) })
+		if at < 0 {
+			return -1
+		}
+		taken[lives[at]] = true
+		return lives[at]
+	}
+	ids := make([]string, len(schema.Series))
+	for i := range schema.Series {
+		e := &schema.Series[i]
+		ids[i] = string(identity(nil, e.Desc, e.Values))
+		columns[i] = find(t.byID[ids[i]], func(n int) bool { return w.columns[n].start == e.Start })
+	}
+	for i := range columns {
+		if columns[i] >= 0 {
+			continue
+		}
+		lives := t.byID[ids[i]]
+		if columns[i] = find(lives, func(int) bool { return true }); columns[i] < 0 {
+			columns[i], fresh[i] = w.addSeries(t, &schema.Series[i], len(lives)+1), true
+			taken[columns[i]] = true
+			t.byID[ids[i]] = append(lives, columns[i])
+		}
+	}
+	return columns, fresh
+}
+
+// addSeries adds the column of a series, or of another life of it at once.
+func (w *Writer) addSeries(t *table, e *metric.Series, life int) int {
 	d := t.desc(e.Desc)
 	if _, ok := w.help[d.Name]; !ok && d.Help != "" {
 		w.help[d.Name] = d.Help
 	}
-	n := w.addColumn(&column{name: w.named.name(d, e.Values), meta: metaOf(d, e.Values),
+	meta := metaOf(d, e.Values)
+	if life > 1 {
+		meta[keyLife] = strconv.Itoa(life)
+	}
+	n := w.addColumn(&column{name: w.named.name(d, e.Values), meta: meta,
 		desc: d, values: e.Values, rows: rows{typ: typeOf(d)}})
 	t.spans.add(n)
 	return n

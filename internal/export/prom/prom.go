@@ -132,19 +132,23 @@ func (w *Writer) arrange(s *metric.Snapshot, format Format) {
 }
 
 // separate marks where families begin, and removes series that another source
-// has too.
+// has too. Of two lives that one source has at once, such as a cgroup that is
+// read once more and the next one of its name, the one that began last stays.
 func (w *Writer) separate() {
 	n, name := 0, ""
-	seen := map[string]bool{} // the labels of the family
+	seen := map[string]int{} // the lines of the family, by their labels
 	for _, l := range w.lines {
 		if l.first = l.series.Desc.Name != name; l.first {
 			name = l.series.Desc.Name
 			clear(seen)
 		}
-		if seen[l.labels] {
+		if at, ok := seen[l.labels]; ok {
+			if have := &w.lines[at]; l.frame == have.frame && l.series.Start > have.series.Start {
+				have.series = l.series
+			}
 			continue
 		}
-		seen[l.labels] = true
+		seen[l.labels] = n
 		w.lines[n] = l
 		n++
 	}

@@ -112,6 +112,18 @@ func TestSourcesThatDisagree(t *testing.T) {
 	}
 }
 
+// TestTwoLivesAtOnce: the life that began last is the series; two lines of one
+// would make a scraper refuse all.
+func TestTwoLivesAtOnce(t *testing.T) {
+	series := []metric.Series{{Desc: requests, Values: []string{"/a"}, Start: 5}, {Desc: requests, Values: []string{"/b"}, Start: 6},
+		{Desc: requests, Values: []string{"/a"}, Start: 9}, {Desc: requests, Values: []string{"/b"}, Start: 4}}
+	s := &metric.Snapshot{Frames: []metric.Frame{{Schema: schema(t, "a", series...), Values: []uint64{100, 7, 1, 70}}}}
+	want := "# HELP requests says \"what\" and \\\\\n# TYPE requests counter\nrequests{path=\"/a\"} 1\nrequests{path=\"/b\"} 7\n"
+	if got := string(NewWriter().Append(nil, s, Text)); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
 // TestPromtoolAccepts has Prometheus's own checker read the text. What it says
 // about these names is not wanted: they are the field's and the original's.
 func TestPromtoolAccepts(t *testing.T) {

@@ -172,13 +172,30 @@ func (w *Writer) arrange(old *source, schema *metric.Schema) *source {
 		if w.o.Want != nil && !w.o.Want(e) {
 			continue
 		}
-		r := row{series: e, key: string(w.middle(e)), middle: w.middle(e)}
+		r := row{series: e, middle: w.middle(e)}
+		// Two lives of a series may be there at once.
+		r.key = string(r.middle) + strconv.FormatInt(e.Start, 10)
 		if e.Desc.Kind.Buckets() && len(w.o.Quantiles) > 0 {
 			r.before = known[r.key].next(e)
 		}
 		s.rows = append(s.rows, r)
 	}
+	s.order()
 	return s
+}
+
+// order puts lives of one series that are there at once in the order in which
+// they began: their rows do not say more.
+func (s *source) order() {
+	lives := map[string][]int{}
+	for i := range s.rows {
+		k := string(s.rows[i].middle)
+		all := append(lives[k], i)
+		lives[k] = all
+		for j := len(all) - 1; j > 0 && s.rows[all[j-1]].series.Start > s.rows[all[j]].series.Start; j-- {
+			s.rows[all[j-1]], s.rows[all[j]] = s.rows[all[j]], s.rows[all[j-1]]
+		}
+	}
 }
 
 // begin writes the time, in both forms.

@@ -99,6 +99,44 @@ func TestQuantilesAreOfWhatWasCountedSince(t *testing.T) {
 	}
 }
 
+// TestTwoLivesAtOnce: each has a row, the one that began first before the
+// other, and each its own quantiles.
+func TestTwoLivesAtOnce(t *testing.T) {
+	one := &metric.Desc{Name: "a", Kind: metric.Counter, Keys: []string{"name"}}
+	series := func(starts ...int64) *metric.Schema {
+		var all []metric.Series
+		for _, at := range starts {
+			all = append(all, metric.Series{Desc: one, Values: []string{"/x"}, Start: at}, metric.Series{Desc: latency, Start: at})
+		}
+		s, err := metric.NewSchema("s", all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	tick := func(wall int64, s *metric.Schema, words ...uint64) *metric.Snapshot {
+		f := metric.Frame{Schema: s, Values: make([]uint64, s.Words)}
+		for i, w := range words {
+			f.Values[s.Series[2*i].Off], f.Values[s.Series[2*i+1].Off+1] = w, w
+		}
+		return &metric.Snapshot{Wall: wall, Frames: []metric.Frame{f}}
+	}
+	got := write(t, Options{Quantiles: []float64{1}}, []*metric.Snapshot{
+		tick(0, series(8, 5), 2, 100), tick(1, series(8, 5), 4, 101), tick(2, series(8), 5)})
+	var rows []string
+	for row := range strings.SplitSeq(got, "\r\n") {
+		if _, rest, ok := strings.Cut(row, "Z,"); ok {
+			rows = append(rows, rest)
+		}
+	}
+	want := []string{`0,a,"name=""/x""",counter,,100,,`, `0,latency,,histogram,nanoseconds,,,`, `0,a,"name=""/x""",counter,,2,,`, `0,latency,,histogram,nanoseconds,,,`,
+		`1,a,"name=""/x""",counter,,101,,`, `1,latency,,histogram,nanoseconds,,1,1`, `1,a,"name=""/x""",counter,,4,,`, `1,latency,,histogram,nanoseconds,,2,1`,
+		`2,a,"name=""/x""",counter,,5,,`, `2,latency,,histogram,nanoseconds,,1,1`}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestJSONLines(t *testing.T) {
 	lines := strings.SplitAfter(write(t, Options{Format: JSONLines}, ticks(t, "a\"b\n")), "\n")
 	f := func(i int, want string) {
