@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"github.com/prometheus/prometheus/util/teststorage"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"rezolus/internal/metric"
 	"rezolus/internal/query"
@@ -39,13 +40,20 @@ type program struct {
 	registry *client.Registry
 	sizes    client.Histogram
 	scrapes  client.Gauge
+	created  time.Time // as it says, in whole milliseconds like Prometheus
 	n        int
+	answered time.Time              // the last time; before the first, when the test began
 	said     map[int]*dto.Histogram // by the number of the answer
 }
 
 const restarts = 8 // the answer before which it does
 
+// begin restarts it. It says that it did so when it had answered last: that is
+// after a scrape began and before the next tick, however late scrapes are. Of the
+// true moment, which may be long after the tick that has the answer, Prometheus
+// could not be told: a sample is no older than its start.
 func (p *program) begin() {
+	p.created = p.answered.Truncate(time.Millisecond).Add(2 * time.Millisecond)
 	p.registry = client.NewRegistry()
 	p.sizes = client.NewHistogram(client.HistogramOpts{Name: "sizes", NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 60, NativeHistogramZeroThreshold: 1e-3})
 	p.scrapes = client.NewGauge(client.GaugeOpts{Name: "answers"})
@@ -62,6 +70,7 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.n++; p.n == 1 || p.n == restarts {
 		p.begin()
 	}
+	p.answered = time.Now()
 	for range 50 {
 		v := math.Exp(2*p.r.NormFloat64() + 4*float64(p.n%restarts))
 		if p.r.IntN(5) == 0 {
@@ -78,15 +87,17 @@ func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for _, f := range families {
 		if f.GetName() == "sizes" {
 			p.said[p.n] = f.Metric[0].Histogram
+			p.said[p.n].CreatedTimestamp = timestamppb.New(p.created)
 		}
 	}
-	promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	these := client.GathererFunc(func() ([]*dto.MetricFamily, error) { return families, nil })
+	promhttp.HandlerFor(these, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
 // TestNativeHistogramsEndToEnd scrapes a program into a recording and asks it
 // what Prometheus's engine is asked of the very same histograms.
 func TestNativeHistogramsEndToEnd(t *testing.T) {
-	p := &program{r: rand.New(rand.NewPCG(1, 2)), said: map[int]*dto.Histogram{}}
+	p := &program{r: rand.New(rand.NewPCG(1, 2)), answered: time.Now(), said: map[int]*dto.Histogram{}}
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
 	s, stop := gather(t, 100*time.Millisecond, scraped(server.URL, "web"))
@@ -130,7 +141,7 @@ func TestNativeHistogramsEndToEnd(t *testing.T) {
 		h := p.said[n]
 		schemas[h.GetSchema()] = true
 		created := h.CreatedTimestamp.AsTime().UnixMilli()
-		if starts[created] == 0 { // it lies within the scrape, so behind the moment of the tick
+		if starts[created] == 0 { // of an answer just before a tick, those two milliseconds may reach it
 			starts[created] = min(created, tick.Wall/1e6-1)
 		}
 		if _, err := app.Append(0, labels.FromStrings("__name__", "sizes"), starts[created], tick.Wall/1e6, 0, nil, plainly(h), storage.AppendV2Options{}); err != nil {
