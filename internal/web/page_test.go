@@ -152,12 +152,13 @@ func (w *world) live(t *testing.T) {
 func browser(t *testing.T, w *world, width, height int) context.Context {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(width, height),
+		chromedp.WSURLReadTimeout(time.Minute), // a busy machine starts a browser slowly
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
 	t.Cleanup(cancel)
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch e := event.(type) {
@@ -182,10 +183,11 @@ func do(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
 	}
 }
 
-// await waits until a JavaScript expression is true.
+// await waits until a JavaScript expression is true: long, since on a busy
+// machine Chromium gets little of it.
 func await(t *testing.T, ctx context.Context, expr string) {
 	t.Helper()
-	if err := chromedp.Run(ctx, chromedp.Poll(expr, nil, chromedp.WithPollingTimeout(15*time.Second))); err != nil {
+	if err := chromedp.Run(ctx, chromedp.Poll(expr, nil, chromedp.WithPollingTimeout(45*time.Second))); err != nil {
 		var text string
 		_ = chromedp.Run(ctx, chromedp.Evaluate(`document.body.textContent.replaceAll(/\s+/g, ' ')`, &text))
 		t.Fatalf("the page does not come to %s: %v\n%s", expr, err, text)
