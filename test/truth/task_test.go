@@ -135,7 +135,7 @@ func TestHopsAreMigrations(t *testing.T) {
 			})
 			d, sums := after.since(before), map[string]uint64{}
 			series := "cgroup_cpu_migrations{name=" + c.Path + "}"
-			d.within(t, series, 20, 22) // see between: where other programs run, the kernel skips some events
+			d.within(t, series, 20, 22) // see between: where other programs run, ours was not run for some events
 			b.want(d, series, 22)
 			for i, cpu := range online {
 				for _, direction := range []string{"from", "to"} {
