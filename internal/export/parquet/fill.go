@@ -34,10 +34,13 @@ func due[T any](r *Reader, kind int, all []T, row func(*T) int64, use func(*T)) 
 // fill makes the tick of the present row.
 func (r *Reader) fill() error {
 	s := &r.tick
-	if !r.time.present[r.row] {
+	for _, l := range r.lanes {
+		l.turn()
+	}
+	if !r.time.there {
 		return fmt.Errorf("%w: row %d has no time", ErrDamaged, r.at)
 	}
-	s.Wall = int64(r.time.words[r.row]) * r.time.scale
+	s.Wall = int64(r.time.words[0]) * r.time.scale
 	s.Seq++
 	s.Missed = 0
 	if r.facts == nil {
@@ -98,22 +101,20 @@ func (r *Reader) useFacts() {
 	s.Mono = s.Wall + r.clock
 }
 
-// member brings the columns of a source to the present row and makes a new
-// schema if not the same are there as in the row before, or if one began to
+// member makes a new schema of a source if not the same are there as in the row before, or if one began to
 // count anew. The schema is nil when none is there.
 func (r *Reader) member(o *lineup) error {
 	changed, n := false, 0
 	for _, in := range o.columns {
-		there := in.present[r.row]
-		if there {
+		if in.there {
 			n++
-			if r.fell(in) && r.facts == nil {
+			if in.fell && r.facts == nil && in.desc.Kind != metric.Gauge {
 				// It was zero at some time since the row before.
 				in.start, changed = r.last, true
 			}
 		}
-		if there != in.member {
-			in.member, changed = there, true
+		if in.there != in.member {
+			in.member, changed = in.there, true
 		}
 	}
 	if n == 0 {
@@ -140,41 +141,15 @@ func (r *Reader) member(o *lineup) error {
 	return nil
 }
 
-// fell takes the column's value of the present row and reports whether it
-// is below the one before, where that is a sign of a restart.
-func (r *Reader) fell(in *lane) bool {
-	if in.width > 0 {
-		return in.advance(r.row)
-	}
-	word := in.words[r.row]
-	fell := in.desc.Kind == metric.Counter && word < in.before
-	in.before = word
-	return fell
-}
-
-// advance brings a histogram to a row, and reports whether a bucket fell.
-func (in *lane) advance(row int) (fell bool) {
-	from := 0
-	if row > 0 {
-		from = in.end[row-1]
-	}
-	for _, s := range in.step[from:in.end[row]] {
-		was := in.now[s.Bucket]
-		in.now[s.Bucket] = was + uint64(s.Add)
-		fell = fell || in.now[s.Bucket] < was
-	}
-	return fell
-}
-
 func (r *Reader) frame(f *metric.Frame, o *lineup) {
 	s := &r.tick
 	f.Schema, f.Lost, f.Begin, f.End = o.schema, o.lost, s.Mono, s.Mono
-	if d := r.duration; d != nil && d.present[r.row] {
-		f.End += int64(d.words[r.row])
+	if d := r.duration; d != nil && d.there {
+		f.End += int64(d.words[0])
 	}
-	if o.begin != nil && o.width != nil && o.begin.present[r.row] && o.width.present[r.row] {
-		f.Begin = s.Mono + int64(o.begin.words[r.row])
-		f.End = f.Begin + int64(o.width.words[r.row])
+	if o.begin != nil && o.width != nil && o.begin.there && o.width.there {
+		f.Begin = s.Mono + int64(o.begin.words[0])
+		f.End = f.Begin + int64(o.width.words[0])
 	}
 	f.Resize(o.schema.Words)
 	at := 0
@@ -182,12 +157,8 @@ func (r *Reader) frame(f *metric.Frame, o *lineup) {
 		if !in.member {
 			continue
 		}
-		if in.width > 0 {
-			words := f.Values[at : at+in.desc.Words()]
-			clear(words[copy(words, in.now):])
-		} else {
-			f.Values[at] = in.words[r.row]
-		}
-		at += in.desc.Words()
+		words := f.Values[at : at+in.desc.Words()]
+		clear(words[copy(words, in.words):])
+		at += len(words)
 	}
 }

@@ -41,6 +41,8 @@ type block struct {
 	step []metric.Step
 	was  []byte // a histogram's last row, eight bytes a bucket
 	bad  uint64 // histograms that are not whole
+
+	packed []byte // memory for what a Reader makes of it
 }
 
 var (

@@ -90,7 +90,7 @@ func (e *encoder) encode(r *rows) {
 	e.out, e.chunk, e.err = e.out[:0], chunk{}, nil
 	e.words = resize(e.words, len(r.last))
 	clear(e.words)
-	c := cursor{r.steps, e.words}
+	c := cursor{steps: r.steps, words: e.words}
 	for len(c.steps) > 0 && e.err == nil {
 		if nulls := c.next(); nulls > 0 {
 			e.nulls(r.typ, nulls)

@@ -19,7 +19,7 @@ type Reader struct {
 	from, to int64
 	origins  []*lineup
 	byColumn map[int]*lane
-	time     lane
+	time     *lane
 	duration *lane
 	cells    uint64
 
@@ -30,18 +30,8 @@ type Reader struct {
 	clock            int64
 	last             int64 // time of the row before; 0 at the beginning
 	decoders         []*decoder
+	blocks           []block // what each of them decodes into
 	lanes            []*lane // that are read
-}
-
-// lane is a column as it is read.
-type lane struct {
-	*input
-	block
-
-	now    []uint64 // of a histogram
-	start  int64
-	member bool   // in the schema of its source
-	before uint64 // the word of the last row that had one
 }
 
 // lineup is a source as it is read.
@@ -64,15 +54,11 @@ func (f *File) Ticks(from, to int64, want func(*metric.Series) bool) *Reader {
 		if in == nil {
 			return nil
 		}
-		l := &lane{input: in}
-		if in.width > 0 {
-			l.now = make([]uint64, in.width)
-		}
+		l := newLane(in)
 		r.lanes = append(r.lanes, l)
 		return l
 	}
-	r.time.input = f.time
-	r.lanes = append(r.lanes, &r.time)
+	r.time = open(f.time)
 	r.duration = open(f.duration)
 	for _, o := range f.origins {
 		of := &lineup{name: o.name}
@@ -91,6 +77,7 @@ func (f *File) Ticks(from, to int64, want func(*metric.Series) bool) *Reader {
 	for range runtime.GOMAXPROCS(0) {
 		r.decoders = append(r.decoders, &decoder{})
 	}
+	r.blocks = make([]block, len(r.decoders))
 	return r
 }
 
@@ -137,9 +124,7 @@ func (r *Reader) skip(rows int64) {
 	r.tick.Seq += uint64(rows)
 	r.last = 0
 	for _, l := range r.lanes {
-		l.before = 0
-		clear(l.now)
-		clear(l.was)
+		l.forget()
 	}
 }
 
@@ -154,23 +139,29 @@ func (r *Reader) load(g *rowGroup) error {
 		return err
 	}
 	var next atomic.Int64
+	var bad atomic.Uint64
 	var all sync.WaitGroup
 	errs := make([]error, len(r.lanes))
-	for _, d := range r.decoders {
+	for i, d := range r.decoders {
 		all.Go(func() {
+			b := &r.blocks[i]
 			for n := next.Add(1) - 1; n < int64(len(r.lanes)); n = next.Add(1) - 1 {
 				l := r.lanes[n]
-				errs[n] = d.try(r.File, l.input, at[l.leaf.leaf], int(g.rows), &l.block)
+				b.was = l.was
+				if errs[n] = d.try(r.File, l.input, at[l.leaf.leaf], int(g.rows), b); errs[n] == nil {
+					l.take(b)
+					bad.Add(b.bad)
+				}
 			}
 		})
 	}
 	all.Wait()
-	for n, err := range errs {
+	for _, err := range errs {
 		if err != nil {
 			return err
 		}
-		r.cells += r.lanes[n].bad
 	}
+	r.cells += bad.Load()
 	r.row, r.rows = 0, int(g.rows)
 	return nil
 }

@@ -103,26 +103,34 @@ func (r *rows) next() {
 type cursor struct {
 	steps []byte
 	words []uint64 // of the present row, if it is not null
+	fell  bool     // one of them is below what it was
 }
 
 // next goes over the rows that are null, and returns how many, or to the one
 // that is not.
 func (c *cursor) next() (nulls int) {
 	t := c.uvarint()
+	c.fell = false
 	switch {
 	case t == tokenNulls:
 		if nulls = int(c.uvarint()); nulls == 0 {
-			c.words[0] += unzigzag(math.MaxUint64)
+			c.add(0, unzigzag(math.MaxUint64))
 		}
 	case len(c.words) == 1:
-		c.words[0] += unzigzag(t - tokenValue)
+		c.add(0, unzigzag(t-tokenValue))
 	default:
 		for i := uint64(0); t > tokenValue; t-- {
 			i += c.uvarint()
-			c.words[i] += unzigzag(c.uvarint())
+			c.add(i, unzigzag(c.uvarint()))
 		}
 	}
 	return nulls
+}
+
+func (c *cursor) add(i, d uint64) {
+	was := c.words[i]
+	c.words[i] = was + d
+	c.fell = c.fell || c.words[i] < was
 }
 
 func (c *cursor) uvarint() uint64 {
