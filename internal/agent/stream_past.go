@@ -41,9 +41,13 @@ func (a *Agent) catchUp(f wish, s *stream, live *metric.Snapshot, out *outlet) *
 	} else {
 		live = c.follow(a.streams.past(f.interval), live, out)
 	}
-	if number, missed := c.number(live); number > live.Seq {
+	number, missed := c.number(live)
+	if number > live.Seq {
 		s.base = number - live.Seq
 		live.Missed = max(live.Missed, missed)
+	}
+	if c.torn { // the hole in the numbers has those, too
+		live.Missed = 0
 	}
 	return live
 }

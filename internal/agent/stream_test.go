@@ -385,6 +385,51 @@ func TestThePastTellsMissedFromLost(t *testing.T) {
 	}
 }
 
+// memory is a past that is told from its beginning.
+type memory []*metric.Snapshot
+
+func (m memory) Each(after int64, f func(*metric.Snapshot) error) error {
+	for _, s := range m {
+		if s.Wall > after {
+			if err := f(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// What is missing before the first tick of a mailbox is told once: it is missed,
+// or in the hole of the numbers, though the tick itself says that it was missed.
+func TestWhatIsMissingBeforeTheMailboxCountsOnce(t *testing.T) {
+	run := &metric.Run{ID: [16]byte{1}}
+	for name, c := range map[string]struct {
+		wall         int64
+		missed       uint64
+		past         bool
+		seq, reports uint64
+	}{
+		"no past":                        {150, 2, false, 12, 0},
+		"a past that lost some":          {150, 2, true, 12, 0},
+		"a past that lost nothing":       {130, 2, true, 8, 2},
+		"nothing missing":                {110, 0, true, 8, 0},
+		"nothing missing and no past":    {110, 0, false, 8, 0},
+		"lost by the past, not the loop": {130, 0, true, 10, 0},
+	} {
+		live := &metric.Snapshot{Run: run, Seq: 1, Wall: c.wall * 1e6, Interval: 10e6, Missed: c.missed}
+		a := &Agent{run: run}
+		if c.past {
+			kept := *live
+			a.SetBackfill(func(time.Duration) Backfill { return memory{&kept} })
+		}
+		s := &stream{sub: &Subscription{out: make(chan *metric.Snapshot, 1)}}
+		live = a.catchUp(wish{interval: 10 * time.Millisecond, run: run.ID, since: 7, after: 100e6}, s, live, nil)
+		if seq := live.Seq + s.base; seq != c.seq || live.Missed != c.reports {
+			t.Errorf("%s: after tick 7 comes %d with %d missed, want %d with %d", name, seq, live.Missed, c.seq, c.reports)
+		}
+	}
+}
+
 // A mailbox that is emptied gives its last tick, with what was read since the
 // one that is given back.
 func TestLatestOfAMailbox(t *testing.T) {

@@ -35,8 +35,6 @@ func (p *Suspension) Before(s *metric.Snapshot, slept func() time.Duration) (sto
 	if int64(p.slept-last.slept) < s.Interval {
 		return store.Gap{}, false
 	}
-	g := store.Gap{From: last.wall + s.Interval, To: s.Wall - s.Interval, Reason: store.Suspended}
-	g.To = max(g.From, g.To)
-	g.Ticks = uint64((g.To-g.From)/s.Interval) + 1
-	return g, true
+	g := store.Tick{Wall: s.Wall, Interval: s.Interval, Missed: s.Missed}.GapFrom(last.wall+s.Interval, store.Suspended)
+	return g, g.Ticks > 0
 }

@@ -61,3 +61,16 @@ func TestASuspensionIsInTheStream(t *testing.T) {
 		t.Errorf("gaps %q, want %q", got, want)
 	}
 }
+
+// TestASuspensionLeavesOutWhatTheLoopMissed: the tick behind it says so itself.
+func TestASuspensionLeavesOutWhatTheLoopMissed(t *testing.T) {
+	asleep := time.Duration(0)
+	slept := func() time.Duration { return asleep }
+	var p Suspension
+	p.Before(&metric.Snapshot{Wall: 100e9, Mono: 1e9, Interval: 1e9}, slept)
+	asleep = 60 * time.Second
+	g, ok := p.Before(&metric.Snapshot{Wall: 163e9, Mono: 4e9, Interval: 1e9, Missed: 2}, slept)
+	if want := (store.Gap{From: 101e9, To: 160e9, Ticks: 60, Reason: store.Suspended}); !ok || g != want {
+		t.Errorf("gap %+v, want %+v", g, want)
+	}
+}

@@ -372,14 +372,10 @@ func (s *Stream) gap(t store.Tick) *store.Gap {
 	if s.last.Seq == 0 || s.run.ID == s.newRun.ID && t.Seq == s.last.Seq+1 {
 		return nil
 	}
-	g := &store.Gap{From: s.last.Wall + t.Interval, To: t.Wall - t.Interval, Reason: "the agent could not be followed"}
+	reason := "the agent could not be followed"
 	if s.run.ID != s.newRun.ID {
-		g.Reason = "the agent was restarted"
+		reason = "the agent was restarted"
 	}
-	if g.To < g.From { // there was hardly time, or the clock was set back
-		g.To = g.From
-	} else if t.Interval > 0 {
-		g.Ticks = uint64((g.To-g.From)/t.Interval) + 1
-	}
-	return g
+	g := t.GapFrom(s.last.Wall+t.Interval, reason)
+	return &g
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -254,6 +255,24 @@ func TestWhatIsLostIsAGap(t *testing.T) {
 	if lost < 8 || tick.Gap == nil || tick.Gap.Ticks != lost || tick.Seq != last.Seq+lost+1 ||
 		tick.Gap.From != last.Wall+10e6 || tick.Gap.To != tick.Wall-10e6 {
 		t.Errorf("%d ticks lost; gap %+v, number %d after %d", lost, tick.Gap, tick.Seq, last.Seq)
+	}
+}
+
+// What the agent says it missed is between the gap and the tick, and in one of
+// the two only.
+func TestAGapEndsBeforeWhatTheAgentMissed(t *testing.T) {
+	for missed, want := range map[uint64]store.Gap{
+		0: {From: 60, To: 90, Ticks: 4},
+		2: {From: 60, To: 70, Ticks: 2},
+		4: {From: 60, To: 60},
+
+		math.MaxUint64: {From: 60, To: 60},
+	} {
+		s := Stream{last: store.Tick{Seq: 5, Wall: 50, Interval: 10}, run: metric.Run{ID: [16]byte{1}}, newRun: metric.Run{ID: [16]byte{2}}}
+		want.Reason = "the agent was restarted"
+		if g := s.gap(store.Tick{Seq: 1, Wall: 100, Interval: 10, Missed: missed}); *g != want {
+			t.Errorf("%d missed: gap %+v, want %+v", missed, *g, want)
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ type Keeper struct {
 // tick is when a tick was.
 type tick struct {
 	wall, mono, interval int64
-	seq                  uint64
+	seq, missed          uint64
 	run                  [16]byte
 	slept                time.Duration
 }
@@ -114,7 +114,7 @@ func New(o Options) *Keeper {
 func (k *Keeper) Put(s *metric.Snapshot) {
 	k.busy.Store(int64(time.Since(k.began)) | 1)
 	defer k.busy.Store(0)
-	now := tick{wall: s.Wall, mono: s.Mono, interval: s.Interval, seq: s.Seq, slept: k.slept()}
+	now := tick{wall: s.Wall, mono: s.Mono, interval: s.Interval, seq: s.Seq, missed: s.Missed, slept: k.slept()}
 	if s.Run != nil {
 		now.run = s.Run.ID
 	}
@@ -201,18 +201,16 @@ func (k *Keeper) mark(r *ring.Ring, now tick) error {
 	if k.reason == store.Suspended {
 		step = 0 // the machine elsewhere
 	}
-	gap := store.Gap{From: last.wall + last.interval, To: now.wall - now.interval, Reason: k.reason}
-	switch same := now.run == last.run; {
+	gap := store.Tick{Wall: now.wall, Interval: now.interval, Missed: now.missed}.GapFrom(last.wall+last.interval, k.reason)
+	switch {
 	case k.reason != "":
-		gap.Ticks = missing(gap, now.interval)
 	case slept >= time.Duration(now.interval):
-		gap.Reason, gap.Ticks = store.Suspended, missing(gap, now.interval)
-	case same && now.seq > last.seq+1:
+		gap.Reason = store.Suspended
+	case now.run == last.run && now.seq > last.seq+1:
 		gap.Reason, gap.Ticks = k.o.Hole, now.seq-last.seq-1
 	}
 	var err error
 	if gap.Reason != "" && gap.Ticks > 0 {
-		gap.To = max(gap.From, gap.To)
 		err = r.Gap(gap)
 	}
 	if now.run == last.run && (step >= clockStep || step <= -clockStep) {
@@ -223,14 +221,6 @@ func (k *Keeper) mark(r *ring.Ring, now tick) error {
 		err = errors.Join(err, r.Event(store.Event{Time: now.wall, Text: text}))
 	}
 	return err
-}
-
-// missing is how many ticks a gap could have held.
-func missing(g store.Gap, interval int64) uint64 {
-	if g.To < g.From || interval <= 0 {
-		return 0
-	}
-	return uint64((g.To-g.From)/interval) + 1
 }
 
 // fares takes in how the last tick went, and says so once.

@@ -126,7 +126,10 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	asleep += time.Hour // the wall clock goes on, the monotonic one does not
 	put(1)              // was taken before
 	w.s.Wall += 3600 * second
-	put(3)
+	w.s.Missed = 1 // the tick behind the gap tells of it itself
+	put(1)
+	w.s.Missed = 0
+	put(2)
 	w.s.Wall += 3600 * second // set ahead: nothing is missing
 	put(3)
 	w.s.Wall -= 2 * 3600 * second // and back
@@ -135,7 +138,10 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	put(3)
 	w.s.Wall, w.s.Mono = w.s.Wall+7*second, w.s.Mono+7*second
 	k.Break("the agent could not be followed")
-	put(3)
+	w.s.Missed = 2
+	put(1)
+	w.s.Missed = 0
+	put(2)
 	k.Break("it broke, and nothing is missing")
 	put(3)
 	i := info(t, k)
@@ -147,7 +153,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	for _, g := range i.Gaps {
 		got = append(got, gap{g.Reason, g.Ticks})
 	}
-	want := []gap{{"the machine was suspended", 3600}, {"the disk did not keep up", 5}, {"the agent could not be followed", 7}}
+	want := []gap{{"the machine was suspended", 3599}, {"the disk did not keep up", 5}, {"the agent could not be followed", 5}}
 	if !slices.Equal(got, want) {
 		t.Errorf("gaps %v, want %v", got, want)
 	}

@@ -112,6 +112,7 @@ type Ring struct {
 // mark is when a tick was.
 type mark struct {
 	wall, mono, interval int64
+	missed               uint64 // just before it
 	boot                 [16]byte
 }
 
@@ -175,7 +176,7 @@ func (r *Ring) poke() {
 // tick that cannot be written is counted and becomes part of a gap; later
 // ones may work again.
 func (r *Ring) Put(s *metric.Snapshot) error {
-	now := mark{wall: s.Wall, mono: s.Mono, interval: s.Interval}
+	now := mark{wall: s.Wall, mono: s.Mono, interval: s.Interval, missed: s.Missed}
 	if s.Run != nil {
 		now.boot = s.Run.Boot
 	}
@@ -296,16 +297,11 @@ func (r *Ring) tell(w *store.Writer, now mark) {
 
 // sinceBefore is the gap between what was adopted and the first tick.
 func (r *Ring) sinceBefore(now mark) store.Gap {
-	g := store.Gap{From: r.last.wall + max(1, r.last.interval), To: now.wall - max(1, now.interval), Reason: r.o.Absent}
+	reason := r.o.Absent
 	if r.last.boot != now.boot {
-		g.Reason = "the machine did not run"
+		reason = "the machine did not run"
 	}
-	if g.To < g.From { // there was hardly time, or the clock was set back
-		g.To = g.From
-	} else if now.interval > 0 {
-		g.Ticks = uint64((g.To-g.From)/now.interval) + 1
-	}
-	return g
+	return store.Tick{Wall: now.wall, Interval: now.interval, Missed: now.missed}.GapFrom(r.last.wall+max(1, r.last.interval), reason)
 }
 
 // Event adds a line of text with a time.

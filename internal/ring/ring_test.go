@@ -213,7 +213,10 @@ func TestRestart(t *testing.T) {
 	if got := numbers(t, r); !slices.Equal(got, run(1, 33)) {
 		t.Fatalf("adopted %v", got)
 	}
-	put(t, r, c, 20)
+	c.s.Missed = 3 // of the 100, by the agent that runs again
+	put(t, r, c, 1)
+	c.s.Missed = 0
+	put(t, r, c, 19)
 	if err := r.close(); err != nil {
 		t.Fatal(err)
 	}
@@ -238,10 +241,10 @@ func TestRestart(t *testing.T) {
 	dump := dumped(t, m, r, math.MinInt64, math.MaxInt64)
 	gaps := dump.Info().Gaps
 	if len(gaps) != 2 || gaps[0].Reason != "the agent did not run" || gaps[1].Reason != "the machine did not run" ||
-		gaps[0].Ticks != 100 || gaps[0].From != columns[0].Time[32]+second || gaps[0].To != columns[0].Time[33]-second {
+		gaps[0].Ticks != 97 || gaps[0].From != columns[0].Time[32]+second || gaps[0].To != columns[0].Time[33]-4*second {
 		t.Errorf("gaps %+v", gaps)
 	}
-	if info := dump.Info(); info.Ticks != 58 || len(info.Runs) != 3 || !info.Closed {
+	if info := dump.Info(); info.Ticks != 58 || info.Missed != 100+gaps[1].Ticks || len(info.Runs) != 3 || !info.Closed {
 		t.Errorf("info %+v", info)
 	}
 }

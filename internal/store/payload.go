@@ -153,6 +153,22 @@ type Gap struct {
 	Reason   string // for people, in lower case
 }
 
+// GapFrom is what is missing before t where the first tick that is not there
+// was due at from: all ticks since, but for those of which t itself says that
+// they were missed, or they would count twice. Ticks is 0 where there was hardly
+// time, or the clock was set back.
+func (t Tick) GapFrom(from int64, reason string) Gap {
+	g := Gap{From: from, To: t.Wall - t.Interval, Reason: reason}
+	if g.To < from || t.Interval <= 0 {
+		g.To = max(from, g.To)
+		return g
+	}
+	due := uint64((g.To-from)/t.Interval) + 1
+	told := min(t.Missed, due)
+	g.Ticks, g.To = due-told, max(from, g.To-int64(told)*t.Interval)
+	return g
+}
+
 // Suspended is the reason of a gap in which the machine slept: what the agent
 // tells, and those who keep its ticks take for no setting of the clock.
 const Suspended = "the machine was suspended"
