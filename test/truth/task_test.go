@@ -104,8 +104,11 @@ func TestTwoOnOneCPUWaitForEachOther(t *testing.T) {
 				wait := d.count(t, "cgroup_scheduler_runqueue_wait{name="+c.Path+"}")
 				// What the thread did besides burning is little; what it waited
 				// is at least most of the time the other had the CPU.
-				if running < uint64(each) || running > 2*uint64(each) {
+				if running < uint64(each) {
 					t.Errorf("%s ran %d ms, used %v of CPU", c.Path, running/ms, each)
+				}
+				if running > 2*uint64(each) { // interrupts of the others are in it
+					books.errorf("%s ran %d ms, used %v of CPU", c.Path, running/ms, each)
 				}
 				if wait < uint64(each)/2 {
 					books.errorf("%s waited %d ms for a CPU that another had for %v", c.Path, wait/ms, each)
