@@ -43,6 +43,8 @@ var (
 	fabTemp     = &metric.Desc{Name: "temperature", Help: "temperature", Unit: "celsius", Kind: metric.Gauge, Sampler: "fab_slow"}
 )
 
+var fabBooted = time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC)
+
 func (f *fabrication) write(path string) error {
 	w, err := store.Create(osFS, path, store.WriterOptions{Rows: f.rows, Sync: -1,
 		EncoderOptions: store.EncoderOptions{Interval: f.interval, Meta: f.meta}})
@@ -79,7 +81,7 @@ func (f *fabrication) write(path string) error {
 			}
 			continue
 		}
-		mono := int64(time.Hour) + wall - f.start.UnixNano()
+		mono := wall - fabBooted.UnixNano() // all of them are of one life of the machine
 		words := make([]uint64, fast.Words)
 		words[0], words[1], words[2] = uint64(1000+7*i), uint64(500+3*i), math.Float64bits(float64(i)/10)
 		words[3+fabLatency.Power.Index(1000)] = uint64(i + 1)
