@@ -100,7 +100,6 @@ type Ring struct {
 	number   uint64  // of the next file
 	spare    *spare  // a log that is ready to be the next one
 	wanted   bool    // one is wanted
-	gone     bool    // somebody took the live log away
 	newest   mark
 	leaving  int64 // bytes of files that went, but for those who read them
 	closing  bool
@@ -236,11 +235,11 @@ func (r *Ring) miss(now mark, err error) {
 func (r *Ring) isFull(now mark) bool {
 	size, age := r.writer.Size(), time.Duration(now.mono-r.began)
 	failing := r.failing != 0
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if size < logBytes/2 && age < r.o.Segment/2 && age >= 0 && !failing && !r.gone {
+	if size < logBytes/2 && age < r.o.Segment/2 && age >= 0 && !failing {
 		return false
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.spare == nil && !r.wanted {
 		r.wanted = true
 		r.poke()
@@ -248,7 +247,7 @@ func (r *Ring) isFull(now mark) bool {
 	if failing {
 		return r.spare != nil && now.mono-r.failing >= int64(patience)
 	}
-	return r.spare != nil && (size >= logBytes || age >= r.o.Segment || age < 0 || r.gone)
+	return r.spare != nil && (size >= logBytes || age >= r.o.Segment || age < 0)
 }
 
 // rotate begins the next log.
@@ -274,7 +273,6 @@ func (r *Ring) rotate(now mark) error {
 	r.tell(ready.writer, now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone = false
 	if f := r.live(); f != nil {
 		f.until, f.writer, f.broken = r.last, old, r.failing != 0
 	}

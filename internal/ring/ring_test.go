@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -357,50 +354,6 @@ func TestNothingCanBeMade(t *testing.T) {
 	}
 	if info := dumped(t, m, r, 1, math.MaxInt64).Info(); len(info.Gaps) != 1 || info.Gaps[0].Ticks != 10 {
 		t.Errorf("%+v", info.Gaps)
-	}
-}
-
-// TestFilesThatSomebodyTookAway: what was in them is gone, and what comes after
-// is kept.
-func TestFilesThatSomebodyTookAway(t *testing.T) {
-	m, c := vfs.NewMem(), newClock(t)
-	r := mustOpen(t, m, Options{Age: time.Hour, Segment: 100 * time.Second})
-	put(t, r, c, 250)
-	for _, name := range names(t, m) {
-		if name != lockName && m.Remove(path.Join("/ring", name)) != nil {
-			t.Fatal("cannot remove " + name)
-		}
-	}
-	put(t, r, c, 30)
-	if got := numbers(t, r); len(got) < 15 || got[0] <= 250 || got[len(got)-1] != 280 {
-		t.Errorf("after the files went there are ticks %v, want those of the last seconds to 280", got)
-	}
-	if got, _ := m.List("/ring"); len(got) < 1 {
-		t.Errorf("files are %q", got)
-	}
-}
-
-// TestADirectoryThatSomebodyTookAway does it with a real one.
-func TestADirectoryThatSomebodyTookAway(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "ring")
-	r, err := open(vfs.OS, Options{Dir: dir, Age: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := newClock(t)
-	put(t, r, c, 20)
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	put(t, r, c, 30)
-	if got := numbers(t, r); len(got) < 15 || got[0] <= 20 || got[len(got)-1] != 50 {
-		t.Errorf("after the directory went there are ticks %v, want those of the last seconds to 50", got)
-	}
-	if _, err := vfs.OS.Lock(filepath.Join(dir, lockName)); !errors.Is(err, vfs.ErrLocked) {
-		t.Errorf("the new directory is nobody's: %v", err)
-	}
-	if err := r.close(); err != nil {
-		t.Error(err)
 	}
 }
 

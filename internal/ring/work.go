@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,18 +16,17 @@ import (
 // full ones, and lets the oldest files go. What fails is tried again when it
 // is called next.
 func (r *Ring) work() {
-	err := r.attend()
 	r.mu.Lock()
 	prepare := r.wanted && r.spare == nil && !r.closing
 	r.mu.Unlock()
+	var err error
 	if prepare {
-		ready, e := r.prepare()
-		if e == nil {
+		var ready *spare
+		if ready, err = r.prepare(); err == nil {
 			r.mu.Lock()
 			r.spare = ready
 			r.mu.Unlock()
 		}
-		err = errors.Join(err, e)
 	}
 	for _, f := range r.unsealed() {
 		if e := r.seal(f); e != nil {
@@ -41,58 +39,6 @@ func (r *Ring) work() {
 	defer r.mu.Unlock()
 	r.hindered = err
 	r.wanted = false // to be asked for again, if it is not there
-}
-
-// attend finds the files that somebody took away, and has the live log replaced
-// if it is one of them: it still takes ticks, which nobody would ever read. The
-// directory itself is made anew.
-func (r *Ring) attend() error {
-	r.mu.Lock()
-	missing := slices.Clone(r.files)
-	r.mu.Unlock()
-	names, err := r.fs.List(r.o.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		names, err = nil, r.takeAgain()
-	}
-	if err != nil {
-		return err
-	}
-	missing = slices.DeleteFunc(missing, func(f *file) bool { return slices.Contains(names, filepath.Base(f.h.path)) })
-	if len(missing) == 0 {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, f := range missing {
-		if f == r.live() {
-			r.gone, r.wanted = true, true
-			if r.spare != nil { // it may have been taken away, too
-				err = errors.Join(err, r.spare.writer.Abandon())
-				r.spare = nil
-			}
-			continue
-		}
-		if f.writer != nil {
-			err = errors.Join(err, f.writer.Abandon())
-		}
-		r.files = slices.DeleteFunc(r.files, func(other *file) bool { return other == f })
-		r.count.dropped++
-		r.count.droppedBytes += f.bytes
-	}
-	return err
-}
-
-// takeAgain makes the directory that is gone, and with it its lock.
-func (r *Ring) takeAgain() error {
-	if err := r.fs.Mkdir(r.o.Dir); err != nil {
-		return err
-	}
-	lock, err := r.fs.Lock(filepath.Join(r.o.Dir, lockName))
-	if err != nil {
-		return err
-	}
-	r.lock, lock = lock, r.lock
-	return lock.Close()
 }
 
 // prepare makes a log that is ready to be the next.
