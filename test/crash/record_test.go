@@ -17,11 +17,11 @@ import (
 )
 
 // TestKilledRecord kills the real `rezolus record` at random moments. What it
-// gets is what a real agent sent with all samplers on: large ticks, many of
-// which make it seal while it records.
+// gets is what a real agent sent with all samplers on, half as much again as
+// makes it seal while it records.
 func TestKilledRecord(t *testing.T) {
 	const workers = 4
-	c := capture(t, 3000)
+	c := capture(t, 3000, 3<<19)
 	for n := range workers {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()

@@ -28,8 +28,8 @@ type captured struct {
 }
 
 // capture follows an agent with all its samplers, a tick a millisecond, until
-// it has so many.
-func capture(t *testing.T, ticks int) *captured {
+// it has so many, and so many bytes: a machine at rest has small ones.
+func capture(t *testing.T, ticks, size int) *captured {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "agent.toml")
 	configure(t, config, "127.0.0.1:0", "", time.Second, "")
@@ -41,7 +41,7 @@ func capture(t *testing.T, ticks int) *captured {
 	}
 	defer r.Body.Close()
 	c, all := &captured{}, store.Header()
-	for records, pending := store.NewRecords(r.Body), []byte(nil); len(c.ticks) < ticks; {
+	for records, pending := store.NewRecords(r.Body), []byte(nil); len(c.ticks) < ticks || len(all) < size; {
 		rec, err := records.Next()
 		if err != nil {
 			t.Fatal(err)
