@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 )
 
@@ -25,7 +24,7 @@ func exportRecording(ctx context.Context, from, to, form string) error {
 	if err := os.Remove(part); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	r := &conversionRun{conversion: &conversion{}, in: in, from: math.MinInt64, to: math.MaxInt64}
+	r := &conversionRun{&conversion{}, whole(in)}
 	_, err = r.file(ctx, part, form)
 	if err == nil {
 		err = os.Rename(part, to)

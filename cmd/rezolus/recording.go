@@ -104,6 +104,32 @@ func (s *selection) within(in *opened) (from, to int64, err error) {
 	return from, to, nil
 }
 
+// extract is what is wanted of a recording.
+type extract struct {
+	in       *opened
+	from, to int64
+	want     func(*metric.Series) bool // nil: all
+}
+
+// whole is all of a recording.
+func whole(in *opened) extract { return extract{in: in, from: math.MinInt64, to: math.MaxInt64} }
+
+// extract opens a recording, of which there must be something. The caller
+// closes it.
+func (s *selection) extract(cmd *cobra.Command, path string) (e extract, err error) {
+	if e.want, err = s.want(); err != nil {
+		return e, err
+	}
+	if e.in, err = openRecording(cmd.Context(), path); err != nil {
+		return e, err
+	}
+	e.in.warn(cmd.ErrOrStderr())
+	if e.from, e.to, err = s.within(e.in); err != nil {
+		return e, errors.Join(err, e.in.Close())
+	}
+	return e, nil
+}
+
 // moment reads a time, in Unix nanoseconds. "+" counts from the first, "-"
 // from the last, and a whole number too large for seconds is nanoseconds.
 func moment(flag, text string, first, last int64) (int64, error) {

@@ -242,7 +242,7 @@ func repairRecording(cmd *cobra.Command, path string, t *target) error {
 	defer in.Close()
 	var made store.Copied
 	err = t.produce(func(out string) error {
-		r := &rewriting{in: in, from: math.MinInt64, to: math.MaxInt64, holes: "lost to damage of the file"}
+		r := &rewriting{extract: whole(in), holes: "lost to damage of the file"}
 		made, err = r.run(cmd.Context(), out)
 		if err == nil && made.Ticks == 0 {
 			err = fmt.Errorf("not one tick of %s can be read", path)

@@ -109,21 +109,12 @@ func (c *conversion) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	want, err := c.want()
+	e, err := c.extract(cmd, path)
 	if err != nil {
 		return err
 	}
-	in, err := openRecording(cmd.Context(), path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	in.warn(cmd.ErrOrStderr())
-	from, to, err := c.within(in)
-	if err != nil {
-		return err
-	}
-	r := &conversionRun{conversion: c, in: in, from: from, to: to, want: want}
+	defer e.in.Close()
+	r := &conversionRun{c, e}
 	if c.path == "-" {
 		_, err := r.text(cmd.Context(), cmd.OutOrStdout(), form)
 		return err
@@ -136,7 +127,7 @@ func (c *conversion) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	in.complain(cmd.ErrOrStderr())
+	r.in.complain(cmd.ErrOrStderr())
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", c.path, did)
 	return nil
 }
@@ -144,15 +135,13 @@ func (c *conversion) run(cmd *cobra.Command, path string) error {
 // conversionRun is a conversion with all it needs.
 type conversionRun struct {
 	*conversion
-	in       *opened
-	from, to int64
-	want     func(*metric.Series) bool
+	extract
 }
 
 // file writes the form into a file, and says what it did.
 func (r *conversionRun) file(ctx context.Context, out, form string) (did string, err error) {
 	if form == "rzr" {
-		made, err := copyPart(ctx, r.in, out, r.from, r.to, r.want)
+		made, err := copyPart(ctx, r.extract, out)
 		return fmt.Sprintf("%d ticks, %d bytes", made.Ticks, made.Bytes), err
 	}
 	err = writeFile(out, func(f *os.File) error {

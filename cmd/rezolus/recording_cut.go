@@ -43,29 +43,20 @@ func cutRecording(cmd *cobra.Command, path string, t *target, s *selection) erro
 	if err := t.recording(); err != nil {
 		return err
 	}
-	want, err := s.want()
+	p, err := s.extract(cmd, path)
 	if err != nil {
 		return err
 	}
-	in, err := openRecording(cmd.Context(), path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	in.warn(cmd.ErrOrStderr())
-	from, to, err := s.within(in)
-	if err != nil {
-		return err
-	}
+	defer p.in.Close()
 	var made store.Copied
 	err = t.produce(func(out string) error {
-		made, err = copyPart(cmd.Context(), in, out, from, to, want)
+		made, err = copyPart(cmd.Context(), p, out)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	in.complain(cmd.ErrOrStderr())
+	p.in.complain(cmd.ErrOrStderr())
 	fmt.Fprintln(cmd.ErrOrStderr(), copied(t.path, made))
 	return nil
 }
@@ -84,17 +75,17 @@ func (o *opened) each(ctx context.Context, from, to int64, want func(*metric.Ser
 }
 
 // copyPart makes a recording of a part of another.
-func copyPart(ctx context.Context, in *opened, out string, from, to int64, want func(*metric.Series) bool) (made store.Copied, err error) {
-	if want != nil || in.foreign != nil {
-		r := &rewriting{in: in, from: from, to: to, want: want}
+func copyPart(ctx context.Context, e extract, out string) (made store.Copied, err error) {
+	if e.want != nil || e.in.foreign != nil {
+		r := &rewriting{extract: e}
 		made, err = r.run(ctx, out)
-	} else if of, err := in.recording(ctx); err != nil {
+	} else if of, err := e.in.recording(ctx); err != nil {
 		return made, err
-	} else if made, err = store.Copy(ctx, osFS, out, store.CopyOptions{From: from, To: to}, of); err != nil {
+	} else if made, err = store.Copy(ctx, osFS, out, store.CopyOptions{From: e.from, To: e.to}, of); err != nil {
 		return made, err
 	}
 	if err == nil && made.Ticks == 0 {
-		err = fmt.Errorf("%s has no tick then", in.path)
+		err = fmt.Errorf("%s has no tick then", e.in.path)
 	}
 	return made, err
 }

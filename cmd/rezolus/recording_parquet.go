@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,7 +144,7 @@ func (o *opened) recording(ctx context.Context) (_ *store.Recording, err error) 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "import.rzr")
-	r := &rewriting{in: o, from: math.MinInt64, to: math.MaxInt64}
+	r := &rewriting{extract: whole(o)}
 	if _, err := r.run(ctx, path); errors.Is(err, syscall.ENOSPC) {
 		return nil, hint(err, "reading Parquet takes room in %s; set TMPDIR to a place with more", os.TempDir())
 	} else if err != nil {

@@ -15,10 +15,8 @@ import (
 
 // rewriting copies ticks one by one, where they are to become others.
 type rewriting struct {
-	in       *opened
-	from, to int64
-	want     func(*metric.Series) bool // nil: all series
-	holes    string                    // a reason: ticks that damage took get a gap that says it
+	extract
+	holes string // a reason: ticks that damage took get a gap that says it
 
 	w      *store.Writer
 	gaps   []store.Gap
