@@ -242,9 +242,9 @@ func (a *Agent) tick() {
 }
 
 // take reads the sources that are due. Once those with a pace of their own have
-// taken all the room, half of the shortest interval, the rest of them is left to the next tick, and with it
-// their frames: /proc and /sys of a tenth of a second take longer than a tick of
-// 1 ms has.
+// taken all the room, half of the shortest interval, the rest of them is left to
+// the next tick, and with it their frames: /proc and /sys of a tenth of a second
+// take longer than a tick of 1 ms has.
 func (a *Agent) take(now int64, room time.Duration) {
 	late := false
 	for _, r := range a.sources {

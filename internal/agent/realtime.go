@@ -3,7 +3,7 @@
 package agent
 
 import (
-	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -16,9 +16,9 @@ import (
 // is something to see.
 //
 // It is the lowest of the realtime priorities (sched(7), SCHED_FIFO), and a
-// tick leaves slow sources to the next after half of its interval (Agent.take). Where the kernel refuses
-// it, for want of CAP_SYS_NICE or in a cgroup of v1 without realtime, ticks
-// are like anything else's.
+// tick leaves slow sources to the next after half of its interval (Agent.take).
+// Where the kernel refuses it, for want of CAP_SYS_NICE or in a cgroup of v1
+// without realtime, ticks are like anything else's.
 type realtime struct {
 	up  time.Duration // of intervals up to this; 0: of none
 	on  atomic.Bool
@@ -54,7 +54,7 @@ func schedule(fifo bool) error {
 		attr.Policy, attr.Priority = unix.SCHED_FIFO, 1
 	}
 	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-		return errors.Join(errors.New("take a realtime priority for fast ticks"), err)
+		return fmt.Errorf("set the priority of fast ticks: %w", err)
 	}
 	return nil
 }
