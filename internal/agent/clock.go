@@ -54,8 +54,14 @@ func (*machineClock) Wall() int64 { return host.Wall() }
 // monitor would look for such threads every 20 us: at a tick a millisecond
 // that takes as long as the ticks. The processor that the loop keeps meanwhile
 // is the one more that the agent has than the machine, and to stop the world
-// takes as long at most.
+// takes a signal, which ends the sleep.
 const exact = int64(2 * time.Millisecond)
+
+// short is a sleep that is all exact: to hand the thread from a timer of the
+// runtime to the loop and back takes three threads, each tick, and as long as
+// ten of them (docs/journal/2026-11-21-fast-ticks.md). Of longer sleeps there
+// are too few to keep the runtime's monitor awake for.
+const short = int64(10 * time.Millisecond)
 
 func (c *machineClock) Sleep(until int64) {
 	if until == 0 {
@@ -63,19 +69,25 @@ func (c *machineClock) Sleep(until int64) {
 		c.woken()
 		return
 	}
-	if before := until - exact - c.Mono(); before > 0 {
-		c.timer.Reset(time.Duration(before))
-		select {
-		case <-c.timer.C:
-		case <-c.wake:
-			c.woken()
-			return
-		}
+	if d := until - c.Mono(); d > short && !c.doze(d-exact) {
+		return
 	}
 	c.timeout = unix.NsecToTimespec(max(0, until-c.Mono()))
 	// An error is EINTR, and the sleep may end early.
 	if c.poll() > 0 {
 		c.woken()
+	}
+}
+
+// doze sleeps for d in the runtime, or is false at a Wake.
+func (c *machineClock) doze(d int64) bool {
+	c.timer.Reset(time.Duration(d))
+	select {
+	case <-c.timer.C:
+		return true
+	case <-c.wake:
+		c.woken()
+		return false
 	}
 }
 

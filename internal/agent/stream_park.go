@@ -76,7 +76,7 @@ func pause(interval time.Duration) time.Duration {
 	if interval >= 50*time.Millisecond {
 		return 0
 	}
-	return min(50*time.Millisecond, 10*interval)
+	return min(100*time.Millisecond, 10*interval)
 }
 
 // rest waits for more ticks, if they come fast and there is none.
