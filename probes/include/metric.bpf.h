@@ -69,3 +69,13 @@ inline_ void bank_add(u64 *word, u64 n)
 {
 	*word += n;
 }
+
+/*
+ * Adds to a word that other CPUs may add to. Relaxed, it is the add that every
+ * kernel has; for a stronger order the compiler takes the add that also reads
+ * (BPF_FETCH), which came with Linux 5.12.
+ */
+inline_ void shared_add(u64 *word, u64 n)
+{
+	__atomic_fetch_add(word, n, __ATOMIC_RELAXED);
+}

@@ -75,7 +75,7 @@ inline_ u32 slot_find(void *table, u64 id, u32 shift, u32 slots)
 	inline_ void d##_add(u64 *word, u64 n) \
 	{ \
 		if (rz_##d##_shared) \
-			__sync_fetch_and_add(word, n); \
+			shared_add(word, n); \
 		else \
 			*word += n; \
 	} \

@@ -141,7 +141,7 @@ inline_ void migrate(struct task_bank *bank, struct task_cgroup *cgroup, u32 fro
 	bank_add(&bank->migrations[1], 1);
 	/* Another CPU's bank: other CPUs may be at the same word. */
 	if (left)
-		__sync_fetch_and_add(&left->migrations[0], 1);
+		shared_add(&left->migrations[0], 1);
 	if (cgroup)
 		cgroup_add(&cgroup->migrations, 1);
 }

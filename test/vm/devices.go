@@ -14,7 +14,7 @@ import (
 
 // wanted are the modules that tests need and Debian's kernels do not have
 // built in. Btrfs asks for its checksums by algorithm, not by module.
-var wanted = []string{"loop", "veth", "tun", "dummy", "tcp_diag", "xfs", "ata_piix", "sd_mod",
+var wanted = []string{"nvme", "loop", "veth", "tun", "dummy", "tcp_diag", "xfs", "ata_piix", "sd_mod",
 	"crc32c_generic", "xxhash_generic", "sha256_generic", "blake2b_generic", "btrfs"}
 
 // addModules puts the wanted modules, and those that they need before them,
