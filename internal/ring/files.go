@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -41,6 +42,7 @@ type file struct {
 type handle struct {
 	path    string
 	users   int   // with Ring.mu
+	gone    bool  // what it was is not there any more; with Ring.mu
 	retired bool  // with Ring.mu
 	bytes   int64 // of one that is retired; with Ring.mu
 
@@ -90,6 +92,10 @@ func (r *Ring) live() *file {
 // may be read until release is called.
 func (r *Ring) hold() (all []*store.Recording, release func(), err error) {
 	r.mu.Lock()
+	if gone := r.gone; gone != nil {
+		r.mu.Unlock()
+		return nil, nil, fmt.Errorf("read the ring: %w", gone)
+	}
 	var held []*handle
 	for _, f := range r.files {
 		f.h.users++
@@ -112,13 +118,19 @@ func (r *Ring) hold() (all []*store.Recording, release func(), err error) {
 	return all, release, nil
 }
 
-// letGo is one user less; the last one of a retired handle takes it away.
+// letGo is one user less; the last one of a retired handle takes it away, and
+// of one that is gone closes it.
 func (r *Ring) letGo(h *handle) {
 	r.mu.Lock()
 	h.users--
-	last := h.retired && h.users == 0
+	last, gone := h.users == 0, h.gone
+	last = last && (h.retired || gone)
 	r.mu.Unlock()
 	if !last {
+		return
+	}
+	if gone {
+		_ = h.shut() // it was only read
 		return
 	}
 	err := r.remove(h)
@@ -147,32 +159,46 @@ func (r *Ring) retire(h *handle, bytes int64) error {
 }
 
 // remove removes a file. One that stays is adopted and dropped again when
-// the ring is opened next.
-func (r *Ring) remove(h *handle) error { return errors.Join(h.shut(), r.fs.Remove(h.path)) }
+// the ring is opened next; one that is not there was removed.
+func (r *Ring) remove(h *handle) error {
+	err := r.fs.Remove(h.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(h.shut(), err)
+}
 
-// adopt takes in what is in the directory.
-func (r *Ring) adopt() error {
+// adopt is what is in the directory, ascending, and the number from which on
+// names are free.
+func (r *Ring) adopt() (files []*file, next uint64, err error) {
 	names, err := r.fs.List(r.o.Dir)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	found := map[uint64]*file{}
+	defer func() {
+		if err != nil { // it will be tried again
+			for _, f := range found {
+				err = errors.Join(err, f.h.shut())
+			}
+		}
+	}()
 	for _, name := range names {
 		path := filepath.Join(r.o.Dir, name)
 		number, ext, ok := parseName(name)
 		if !ok {
 			continue
 		}
-		r.number = max(r.number, number+1)
+		next = max(next, number+1)
 		if ext == tmpExt {
 			if err := r.fs.Remove(path); err != nil {
-				return err
+				return nil, 0, err
 			}
 			continue
 		}
 		f, err := r.inspect(number, path)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		if f == nil {
 			continue
@@ -185,20 +211,16 @@ func (r *Ring) adopt() error {
 				log, f = f, other
 			}
 			if err := r.retire(log.h, 0); err != nil {
-				return err
+				return nil, 0, errors.Join(err, f.h.shut())
 			}
 		}
 		found[number] = f
 	}
 	for _, f := range found {
-		r.files = append(r.files, f)
+		files = append(files, f)
 	}
-	slices.SortFunc(r.files, func(a, b *file) int { return int(int64(a.number - b.number)) })
-	if n := len(r.files); n > 0 {
-		r.last, r.restart = r.files[n-1].until, true
-		r.newest = r.last
-	}
-	return nil
+	slices.SortFunc(files, func(a, b *file) int { return int(int64(a.number - b.number)) })
+	return files, next, nil
 }
 
 // parseName takes the name of a ring's file apart.

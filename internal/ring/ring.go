@@ -2,8 +2,9 @@
 
 // Package ring keeps the latest ticks on disk: a directory of recordings, the
 // last of which grows while the oldest go. It survives restarts of the agent
-// and of the machine, a full disk and one that fails; what it could not keep
-// it counts, and marks as a gap.
+// and of the machine, a full disk and one that fails or is unmounted, and
+// somebody who removes its files; what it could not keep it counts, and marks as
+// a gap.
 //
 // A file NNN.log has ticks in rows, as they came. When it is full the next
 // one is begun, and NNN.log is sealed into NNN.rzr, which has them in columns.
@@ -17,10 +18,8 @@ package ring
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -58,7 +57,8 @@ const (
 	// retry is the time from one attempt of what failed to the next.
 	retry = time.Second
 	// lookEvery is the time from one look at the limits to the next.
-	lookEvery = 10 * time.Second
+	// It also finds what somebody took away, which costs the ticks since.
+	lookEvery = 2 * time.Second
 	// patience is how long a log may fail before another is tried.
 	patience = 5 * time.Second
 )
@@ -80,9 +80,13 @@ func (o Options) withDefaults() Options {
 type Ring struct {
 	fs   vfs.FS
 	o    Options
-	lock io.Closer
 	wake chan struct{} // something is to be done besides putting
 	done chan struct{} // that has ended
+
+	// Of whoever works.
+	lock    io.Closer // nil: the ring is nowhere
+	home    vfs.ID    // the directory
+	beneath []uint64  // devices that it is on where its own is not mounted
 
 	// Of whoever puts.
 	putting sync.Mutex
@@ -90,6 +94,8 @@ type Ring struct {
 	began   int64     // mono of the live log's first tick
 	last    mark      // the last tick that was put
 	restart bool      // the next log begins with the gap since the last one
+	why     string    // that gap is; empty: the agent or the machine did not run
+	news    error     // of which nobody was told yet
 	next    int64     // mono from which on a log may be begun again
 	look    int64     // mono of the next look at the limits
 	failing int64     // mono since which the live log fails; 0: it does not
@@ -103,6 +109,7 @@ type Ring struct {
 	newest   mark
 	leaving  int64 // bytes of files that went, but for those who read them
 	closing  bool
+	gone     error // why the ring is nowhere; nil: it is where it was
 	count    counts
 	trouble  error // of the last tick
 	hindered error // of the last work
@@ -148,17 +155,9 @@ func Open(fsys vfs.FS, o Options) (*Ring, error) {
 
 // open is Open without anybody to do the work.
 func open(fsys vfs.FS, o Options) (*Ring, error) {
-	if err := fsys.Mkdir(o.Dir); err != nil {
-		return nil, fmt.Errorf("make the ring's directory: %w", err)
-	}
-	lock, err := fsys.Lock(filepath.Join(o.Dir, lockName))
-	if err != nil {
-		return nil, fmt.Errorf("take the ring in %s: %w", o.Dir, err)
-	}
-	r := &Ring{fs: fsys, o: o.withDefaults(), lock: lock, wake: make(chan struct{}, 1), done: make(chan struct{}),
-		next: math.MinInt64}
-	if err := r.adopt(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the ring in %s: %w", o.Dir, err), lock.Close())
+	r := &Ring{fs: fsys, o: o.withDefaults(), wake: make(chan struct{}, 1), done: make(chan struct{}), next: math.MinInt64}
+	if err := r.enter(); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
@@ -203,6 +202,8 @@ func (r *Ring) put(s *metric.Snapshot, now mark) (kept bool, err error) {
 	if r.writer == nil || r.isFull(now) {
 		if err := r.rotate(now); err != nil {
 			r.miss(now, err)
+			r.news = nil
+			r.lookAround(now, err)
 			return false, err
 		}
 	}
@@ -213,11 +214,20 @@ func (r *Ring) put(s *metric.Snapshot, now mark) (kept bool, err error) {
 	case r.failing == 0:
 		r.failing = now.mono
 	}
+	r.lookAround(now, err)
+	if err == nil {
+		err, r.news = r.news, nil
+	}
+	return kept, err
+}
+
+// lookAround has the work done every now and then, and sooner where something
+// fails.
+func (r *Ring) lookAround(now mark, err error) {
 	if now.mono >= r.look || err != nil && now.mono >= r.look-int64(lookEvery-retry) {
 		r.look = now.mono + int64(lookEvery)
 		r.poke()
 	}
-	return kept, err
 }
 
 // miss counts a tick for which there is not even a file.
@@ -253,9 +263,12 @@ func (r *Ring) isFull(now mark) bool {
 // rotate begins the next log.
 func (r *Ring) rotate(now mark) error {
 	r.mu.Lock()
-	ready := r.spare
+	ready, gone := r.spare, r.gone
 	r.spare = nil
 	r.mu.Unlock()
+	if gone != nil {
+		return gone
+	}
 	if ready == nil { // the first of all
 		if now.mono < r.next {
 			return errors.New("no log can be begun; it is tried every second")
@@ -285,21 +298,32 @@ func (r *Ring) rotate(now mark) error {
 
 // tell writes what is missing before a tick into a log that has none.
 func (r *Ring) tell(w *store.Writer, now mark) {
-	if r.restart && w.WriteGap(r.sinceBefore(now)) == nil {
-		r.restart = false
+	if r.restart {
+		g := r.sinceBefore(now)
+		if r.why != "" && g.Ticks == 0 || w.WriteGap(g) == nil {
+			r.restart, r.why = false, ""
+		}
 	}
 	if r.lost.Ticks > 0 && w.WriteGap(r.lost) == nil {
 		r.lost = store.Gap{}
 	}
 }
 
-// sinceBefore is the gap between what was adopted and the first tick.
+// sinceBefore is the gap between what was adopted and the first tick, or the
+// first of those that are lost since, of which another gap tells.
 func (r *Ring) sinceBefore(now mark) store.Gap {
 	reason := r.o.Absent
-	if r.last.boot != now.boot {
+	switch {
+	case r.why != "":
+		reason = r.why
+	case r.last.boot != now.boot:
 		reason = "the machine did not run"
 	}
-	return store.Tick{Wall: now.wall, Interval: now.interval, Missed: now.missed}.GapFrom(r.last.wall+max(1, r.last.interval), reason)
+	next := store.Tick{Wall: now.wall, Interval: now.interval, Missed: now.missed}
+	if r.lost.Ticks > 0 {
+		next.Wall, next.Missed = r.lost.From, 0
+	}
+	return next.GapFrom(r.last.wall+max(1, r.last.interval), reason)
 }
 
 // Event adds a line of text with a time.
@@ -362,7 +386,7 @@ func (r *Ring) close() error {
 	for _, f := range r.files {
 		err = errors.Join(err, f.h.shut())
 	}
-	return errors.Join(err, r.lock.Close())
+	return errors.Join(err, r.release())
 }
 
 // Status is how a ring fares.

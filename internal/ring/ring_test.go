@@ -115,13 +115,14 @@ func mustOpen(t testing.TB, fsys vfs.FS, o Options) *Ring {
 	return r
 }
 
+// names are the files of a ring, but for its lock.
 func names(t testing.TB, fsys vfs.FS) []string {
 	t.Helper()
 	all, err := fsys.List("/ring")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return slices.DeleteFunc(all, func(name string) bool { return name == lockName })
 }
 
 func TestRingKeepsTheLatest(t *testing.T) {

@@ -12,14 +12,25 @@ import (
 	"rezolus/internal/store"
 )
 
-// work does what is due besides putting: it prepares the next log, seals the
-// full ones, and lets the oldest files go. What fails is tried again when it
-// is called next.
+// work does what is due besides putting: it sees to the directory, prepares the
+// next log, seals the full ones, and lets the oldest files go. What fails is
+// tried again when it is called next.
 func (r *Ring) work() {
+	err := r.attend()
+	if err == nil {
+		err = r.turn()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hindered = err
+	r.wanted = false // to be asked for again, if it is not there
+}
+
+// turn is work on the files that are there.
+func (r *Ring) turn() (err error) {
 	r.mu.Lock()
 	prepare := r.wanted && r.spare == nil && !r.closing
 	r.mu.Unlock()
-	var err error
 	if prepare {
 		var ready *spare
 		if ready, err = r.prepare(); err == nil {
@@ -34,11 +45,7 @@ func (r *Ring) work() {
 			break // in order, and most likely for the same reason
 		}
 	}
-	err = errors.Join(err, r.limit())
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hindered = err
-	r.wanted = false // to be asked for again, if it is not there
+	return errors.Join(err, r.limit())
 }
 
 // prepare makes a log that is ready to be the next.
@@ -72,18 +79,22 @@ func (r *Ring) unsealed() (all []*file) {
 	return all
 }
 
+// endWriter closes a full log. All that is put is in it already; if its end
+// cannot be written, it is read as one that was cut off.
+func (f *file) endWriter() error {
+	end := f.writer.GoOn
+	if f.broken {
+		end = f.writer.Abandon
+	}
+	f.writer = nil
+	return end()
+}
+
 // seal puts a sealed file in the place of a log. The log is there until the
 // other is on the disk under its name.
 func (r *Ring) seal(f *file) error {
 	if f.writer != nil {
-		// All that is put is in the log already; if its end cannot be
-		// written, it is read as one that was cut off.
-		end := f.writer.GoOn
-		if f.broken {
-			end = f.writer.Abandon
-		}
-		f.writer = nil
-		if err := end(); err != nil {
+		if err := f.endWriter(); err != nil {
 			return err
 		}
 	}

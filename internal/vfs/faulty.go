@@ -130,6 +130,9 @@ func (f *Faulty) Mkdir(dir string) error {
 // Lock implements FS. It does not fail.
 func (f *Faulty) Lock(name string) (io.Closer, error) { return f.fs.Lock(name) }
 
+// Identify implements FS. Reading does not fail.
+func (f *Faulty) Identify(name string) (ID, error) { return f.fs.Identify(name) }
+
 // Space implements FS: what SetSpace has left, if that is less.
 func (f *Faulty) Space(dir string) (total, free int64, err error) {
 	total, free, err = f.fs.Space(dir)

@@ -143,6 +143,9 @@ func (m *Mem) Lock(name string) (io.Closer, error) {
 		m.locks = map[string]bool{}
 	}
 	m.locks[name] = true
+	if m.names[name] == nil {
+		m.names[name] = &node{}
+	}
 	return memLock{m, name}, nil
 }
 
@@ -157,6 +160,9 @@ func (l memLock) Close() error {
 	delete(l.m.locks, l.name)
 	return nil
 }
+
+// Identify implements FS. All names are directories, which are one.
+func (m *Mem) Identify(string) (ID, error) { return ID{Device: 1, Inode: 1}, nil }
 
 // Space implements FS: a terabyte, without what the files take.
 func (m *Mem) Space(string) (total, free int64, err error) {

@@ -45,12 +45,20 @@ type FS interface {
 	// fails with ErrLocked where another process has it. The file is made if
 	// it is missing, and stays.
 	Lock(name string) (io.Closer, error)
+	// Identify is what has the name at present, the end of links.
+	Identify(name string) (ID, error)
 	// Space is how many bytes the file system of a directory has in all,
 	// and how many can still be written.
 	Space(dir string) (total, free int64, err error)
 	// SyncDir makes the names within the directory durable: a new file is
 	// found after a crash only when its directory was synced.
 	SyncDir(dir string) error
+}
+
+// ID tells a file or a directory from all others that are there at the time.
+type ID struct {
+	Device uint64 // the file system that it is on
+	Inode  uint64
 }
 
 // File is an open file. Reads may run at the same time as one writer.
@@ -125,6 +133,14 @@ func (osFS) Lock(name string) (io.Closer, error) {
 		return nil, errors.Join(&os.PathError{Op: "lock", Path: name, Err: err}, f.Close())
 	}
 	return f, nil // the lock goes with the descriptor, whatever ends the process
+}
+
+func (osFS) Identify(name string) (ID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return ID{}, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	return ID{st.Dev, st.Ino}, nil
 }
 
 func (osFS) Space(dir string) (total, free int64, err error) {

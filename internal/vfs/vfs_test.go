@@ -117,8 +117,35 @@ func names(t *testing.T, name string, fsys FS, dir string) {
 		t.Errorf("%s: a file renamed over another has %d bytes: %v", name, n, err)
 	}
 	must(t, fsys.Remove(b))
+	first, err := fsys.Identify(dir)
+	must(t, err)
+	if again, err := fsys.Identify(dir); err != nil || again != first || first.Device == 0 {
+		t.Errorf("%s: %v is %v: %v", name, first, again, err)
+	}
 	if total, free, err := fsys.Space(dir); err != nil || total <= 0 || free <= 0 || free > total {
 		t.Errorf("%s: %d of %d bytes free: %v", name, free, total, err)
+	}
+}
+
+// TestIdentify tells what took a name's place from what had it.
+func TestIdentify(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	if _, err := OS.Identify(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is not there: %v", err)
+	}
+	must(t, OS.Mkdir(dir))
+	before, err := OS.Identify(dir)
+	must(t, err)
+	must(t, OS.Rename(dir, dir+".old"))
+	must(t, OS.Mkdir(dir))
+	after, err := OS.Identify(dir)
+	must(t, err)
+	moved, err := OS.Identify(dir + ".old")
+	if err != nil || moved != before || after.Inode == before.Inode || after.Device != before.Device {
+		t.Errorf("%v was moved to %v, and %v is in its place: %v", before, moved, after, err)
+	}
+	if proc, err := OS.Identify("/proc"); err != nil || proc.Device == after.Device {
+		t.Errorf("another file system: %v: %v", proc, err)
 	}
 }
 

@@ -172,7 +172,7 @@ func (d *disk) freeze(request uint) {
 // ringStatus is what an agent says of its ring.
 type ringStatus struct {
 	State, Reason string
-	Ticks         uint64
+	Ticks, Errors uint64
 	Lost          uint64 `json:"ticks_lost"`
 }
 
