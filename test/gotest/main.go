@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gotest runs `go test -json` with the arguments it is given, prints
+// Command gotest runs `go test -json` with the arguments it is given, and
+// without results of earlier runs, for the kernel is part of them. It prints
 // one line a package and the output of what failed, and ends with a line
 // that counts. It fails where go test fails, and on a skip that
 // test/skips.txt does not explain.
@@ -31,7 +32,7 @@ type tally struct {
 }
 
 func main() {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
+	cmd := exec.Command("go", append([]string{"test", "-json", "-count=1"}, os.Args[1:]...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
