@@ -26,7 +26,7 @@ import (
 
 // access is how every command reaches an agent that does not take everybody:
 // by flags, or by the keys of a configuration. What is secret in it is never
-// said.
+// said. Its files are read again as they change (credentials).
 type access struct {
 	config.Access
 	section string // of the configuration that it is from; empty: flags
@@ -58,7 +58,7 @@ func (a *access) name(flag string) string {
 
 // understand reads the files, before anybody is asked.
 func (a *access) understand() error {
-	a.header = http.Header{}
+	a.tls, a.header = nil, http.Header{}
 	for _, h := range a.Headers {
 		if path, ok := strings.CutPrefix(h, "@"); ok {
 			text, err := os.ReadFile(path)
@@ -126,7 +126,7 @@ func (a *access) certificates() error {
 // client makes the client of every request. patience is how long an answer may
 // take to begin; it may come for ever.
 func (a *access) client(patience time.Duration) *http.Client {
-	return follow.NewClient(a.tls, patience)
+	return &http.Client{Transport: newCredentials(*a, patience)}
 }
 
 // request asks an agent and is the body of its answer.
@@ -138,9 +138,6 @@ func (a *access) request(ctx context.Context, patience time.Duration, method, ad
 	q, err := http.NewRequestWithContext(ctx, method, u, body)
 	if err != nil {
 		return nil, err
-	}
-	for key, values := range a.header {
-		q.Header[key] = values
 	}
 	where := withoutPassword(address)
 	response, err := a.client(patience).Do(q)

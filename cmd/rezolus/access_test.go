@@ -50,15 +50,24 @@ func (a *authority) sign(template *x509.Certificate) (made *authority, cert, key
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), err
 }
 
+// template is a certificate for 127.0.0.1, of a server or a client.
+func template(name string, serial int64, until time.Duration) *x509.Certificate {
+	return &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-2 * time.Hour),
+		NotAfter: time.Now().Add(until), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+}
+
+// signing is a certificate that signs others.
+func signing(serial int64) *x509.Certificate {
+	signer := template("authority", serial, time.Hour)
+	signer.IsCA, signer.BasicConstraintsValid, signer.KeyUsage, signer.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+	return signer
+}
+
 // webconfig writes what an agent with TLS and a password needs, and who asks
 // it: webconfig USER PASSWORD. ca.pem signs cert.pem for 127.0.0.1 and me.pem
 // for a client; other.pem signs nothing; old.pem has expired.
 func webconfig(ts *testscript.TestScript, neg bool, args []string) {
-	template := func(name string, serial int64, until time.Duration) *x509.Certificate {
-		return &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-2 * time.Hour),
-			NotAfter: time.Now().Add(until), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	}
 	files := map[string][]byte{}
 	add := func(by *authority, file, key string, t *x509.Certificate) *authority {
 		made, cert, secret, err := by.sign(t)
@@ -66,8 +75,7 @@ func webconfig(ts *testscript.TestScript, neg bool, args []string) {
 		files[file], files[key] = cert, secret
 		return made
 	}
-	signer := template("authority", 1, time.Hour)
-	signer.IsCA, signer.BasicConstraintsValid, signer.KeyUsage, signer.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+	signer := signing(1)
 	ca := add(nil, "ca.pem", "ca.key", signer)
 	add(nil, "other.pem", "other.key", signer)
 	add(ca, "cert.pem", "key.pem", template("server", 2, time.Hour))

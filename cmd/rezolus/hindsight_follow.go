@@ -81,7 +81,7 @@ func runRemote(ctx context.Context, path string) error {
 // since the last tick of ours is asked for first.
 func (r *remote) follow(ctx context.Context) {
 	s := follow.Await(ctx, follow.Options{URL: r.source, Interval: time.Duration(r.config.General.Interval), After: r.keeper.Open(),
-		Client: r.access.client(followPatience), Header: r.access.header, Compress: !loopback(r.source), State: r.follows})
+		Client: r.access.client(followPatience), Compress: !loopback(r.source), State: r.follows})
 	defer s.Close()
 	for {
 		err := r.take(&feed{stream: s})

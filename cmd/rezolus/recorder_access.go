@@ -18,7 +18,7 @@ const followPatience = 10 * time.Second
 // options are how the place is followed as an agent.
 func (f *recordFlags) options(t *place) follow.Options {
 	return follow.Options{URL: t.url, Interval: f.every, Meta: f.metaOf(t), Client: f.access.client(followPatience),
-		Header: f.access.header, Compress: !loopback(t.url)}
+		Compress: !loopback(t.url)}
 }
 
 // metaOf is what stands in a recording of the place alone.
@@ -48,7 +48,7 @@ func (f *recordFlags) endpoint(t *place) gather.Endpoint {
 		if u.Path == "" || u.Path == "/" {
 			u.Path = "/metrics"
 		}
-		e.Scrape = &scrape.Endpoint{URL: u.String(), TLS: f.access.tls, Header: f.access.header}
+		e.Scrape = &scrape.Endpoint{URL: u.String(), Transport: newCredentials(f.access, 0)}
 	}
 	return e
 }

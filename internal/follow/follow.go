@@ -34,7 +34,6 @@ type Options struct {
 	Interval time.Duration     // of the ticks
 	Meta     map[string]string // to stand in the recording
 	Client   *http.Client      // NewClient makes one; nil: a plain one
-	Header   http.Header       // of every request; for tokens
 	Compress bool              // ask for zstd: for networks, not for loopback
 	// After is the time of the last tick that is there already, from an
 	// earlier life of the follower, in Unix nanoseconds; 0: there is none.
@@ -170,10 +169,7 @@ func (s *Stream) request(ctx context.Context, more url.Values) (*http.Request, e
 	if err != nil {
 		return nil, err
 	}
-	for key, values := range s.o.Header {
-		r.Header[key] = values
-	}
-	if u := s.o.URL.User; u != nil && r.Header.Get("Authorization") == "" {
+	if u := s.o.URL.User; u != nil {
 		password, _ := u.Password()
 		r.SetBasicAuth(u.Username(), password)
 	}

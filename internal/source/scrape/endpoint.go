@@ -12,7 +12,6 @@
 package scrape
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -40,9 +39,8 @@ type Endpoint struct {
 	Counters  []string
 	MaxSeries int // 10,000; more are dropped and counted
 	MaxBytes  int // of an answer, after decompression; 16 MiB
-	// TLS and Header are of every request over HTTP; nil: the defaults.
-	TLS    *tls.Config
-	Header http.Header
+	// Transport sends every request over HTTP; nil: one of its own.
+	Transport http.RoundTripper
 }
 
 // The schemes of Endpoint.URL.

@@ -31,14 +31,13 @@ type web struct {
 	client http.Client
 	url    string
 	accept string
-	header http.Header
 	text   bool // of Prometheus, not JSON
 	binary bool // so was the last answer: protocol buffers, not text
 	gzip   gzip.Reader
 }
 
 func newWeb(u *url.URL, e Endpoint) *web {
-	w := &web{accept: accept, text: true, header: e.Header}
+	w := &web{accept: accept, text: true}
 	to := *u
 	if scheme, ok := strings.CutSuffix(u.Scheme, schemeJSON); ok {
 		to.Scheme, w.accept, w.text = scheme, "application/json", false
@@ -46,8 +45,10 @@ func newWeb(u *url.URL, e Endpoint) *web {
 	w.url = to.String()
 	// Nothing but the request's context limits the time, and no proxy of the
 	// environment comes between: endpoints are near.
-	w.client.Transport = &http.Transport{DialContext: new(net.Dialer).DialContext, DisableCompression: true,
-		TLSClientConfig: e.TLS, MaxIdleConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10}
+	if w.client.Transport = e.Transport; e.Transport == nil {
+		w.client.Transport = &http.Transport{DialContext: new(net.Dialer).DialContext, DisableCompression: true,
+			MaxIdleConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10}
+	}
 	return w
 }
 
@@ -69,9 +70,6 @@ func (w *web) fetch(ctx context.Context, buf []byte, limit int) ([]byte, error) 
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
 	if err != nil {
 		return buf, err
-	}
-	for key, values := range w.header {
-		request.Header[key] = values
 	}
 	request.Header.Set("Accept", w.accept)
 	request.Header.Set("Accept-Encoding", "gzip") // DisableCompression: we unpack it ourselves, within limit
