@@ -243,9 +243,10 @@ func (v *victim) judge(mine []tick, began, over int64, seen []int64) {
 }
 
 // told reports whether there is a gap from the tick after one to the one
-// before another.
+// before another, or before those that the other tells of itself: a machine
+// may stop an agent between its beginning and its first tick.
 func (v *victim) told(reason string, after int64, before tick) bool {
-	g := store.Gap{Reason: reason, From: after + int64(interval), To: before.wall - int64(interval)}
+	g := store.Gap{Reason: reason, From: after + int64(interval), To: before.wall - int64(1+before.missed)*int64(interval)}
 	g.To = max(g.From, g.To)
 	return slices.Contains(v.gaps, gapText(g))
 }
