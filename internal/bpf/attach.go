@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -92,7 +91,11 @@ func attachProgram(kind, to string, program *ebpf.Program) (link.Link, error) {
 	case "tp_btf", "fentry", "fexit":
 		return link.AttachTracing(link.TracingOptions{Program: program})
 	case "raw_tp", "raw_tracepoint":
-		return link.AttachRawTracepoint(link.RawTracepointOptions{Name: to, Program: program})
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: to, Program: program})
+		if errors.Is(err, unix.EINVAL) { // __bpf_probe_register
+			err = errFewerArguments
+		}
+		return l, err
 	case "tp", "tracepoint":
 		group, name, _ := strings.Cut(to, "/")
 		return link.Tracepoint(group, name, program, nil)
@@ -113,33 +116,6 @@ func mountTracefs() {
 		return
 	}
 	_ = unix.Mount("tracefs", at, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-}
-
-// unsupported tells whether the kernel cannot do it for anybody.
-func unsupported(err error) bool {
-	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOENT) || errors.Is(err, os.ErrNotExist) ||
-		errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
-		// A field or a type that this kernel does not have.
-		strings.Contains(err.Error(), "bad CO-RE relocation") ||
-		// To root, a refusal is the kernel's: kernel_lockdown(7).
-		errors.Is(err, unix.EPERM) && os.Geteuid() == 0
-}
-
-// Explain is an error of loading in one line, with what to do about it.
-func Explain(err error) string {
-	var verifier *ebpf.VerifierError
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	switch {
-	case errors.As(err, &verifier) && len(verifier.Log) > 0 && !errors.Is(err, unix.EPERM):
-		return fmt.Sprintf("the verifier refuses it: %s", strings.TrimSpace(verifier.Log[max(0, len(verifier.Log)-2)]))
-	case errors.Is(err, btf.ErrNotFound) || strings.Contains(text, "no BTF found for kernel"):
-		return "the kernel has no BTF of its own (CONFIG_DEBUG_INFO_BTF); name a file with it as general.btf_path"
-	case errors.Is(err, unix.EPERM) && os.Geteuid() != 0:
-		return "not permitted; run as root, or with CAP_BPF and CAP_PERFMON"
-	case errors.Is(err, unix.EPERM):
-		return "the kernel forbids it even to root (lockdown, or kprobes and trampolines not built in)"
-	}
-	return text
 }
 
 func (a *attached) close() error {

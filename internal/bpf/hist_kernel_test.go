@@ -15,6 +15,7 @@ import (
 // million values of every magnitude, and every bound of a bucket, for each
 // grouping power.
 func TestKernelAndUserSpaceFindTheSameBucket(t *testing.T) {
+	raiseMemlock()
 	for p := hist.MinPower; p <= hist.MaxPower; p++ {
 		spec, err := ebpf.LoadCollectionSpec("testdata/hist.bpf.o")
 		if err != nil {

@@ -2,6 +2,8 @@
 
 package bpf
 
+import "slices"
+
 // HookOf is one hook that a sampler needs, and the ways to it: the sections
 // of its programs, best first.
 type HookOf struct {
@@ -16,6 +18,7 @@ func (o *Object) HooksOf(sampler string) (all []HookOf) {
 		for _, r := range h.rungs {
 			e.Ways = append(e.Ways, r.SectionName)
 		}
+		e.Ways = slices.Compact(e.Ways) // programs may differ in what they need of the kernel alone
 		all = append(all, e)
 	}
 	return all

@@ -243,6 +243,9 @@ const rodata = ".rodata"
 // those that are new.
 func (p *Probe) loadProgram(spec *ebpf.CollectionSpec, name string, opts Options) (*ebpf.Program, error) {
 	part := only(spec, name)
+	if err := haveMaps(part); err != nil {
+		return nil, err
+	}
 	replace := map[string]*ebpf.Map{}
 	for m := range part.Maps {
 		if have := p.maps[m]; have != nil {

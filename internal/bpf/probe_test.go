@@ -194,7 +194,7 @@ func TestADisabledSamplerIsAbsent(t *testing.T) {
 }
 
 // TestHooksThatAKernelLacks: functions cannot be traced on every kernel, and
-// one tracepoint exists on none.
+// one tracepoint, one argument and one helper exist on none.
 func TestHooksThatAKernelLacks(t *testing.T) {
 	p := load(t, "rungs", Options{})
 	states := map[string]SamplerStatus{}
@@ -203,6 +203,13 @@ func TestHooksThatAKernelLacks(t *testing.T) {
 	}
 	if s := states["nowhere"]; s.State != Unsupported || !strings.Contains(s.Reason, "raw_tp/no_such_tracepoint") {
 		t.Errorf("a tracepoint that no kernel has: %+v", s)
+	}
+	for name, want := range map[string]string{
+		"no_argument": "fewer arguments than the program reads", "no_helper": "does not have the helper",
+	} {
+		if s := states[name]; s.State != Unsupported || strings.Count(s.Reason, want) != len(s.Programs[0].Tried) {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 	for name, series := range map[string]string{"function": "function_calls ", "only_tp": "tracepoint_renames ", "nowhere": "never_counted "} {
 		published := false

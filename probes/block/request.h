@@ -52,7 +52,7 @@ inline_ u32 cgroup_of(struct request *rq, const bool raw)
 		if (id != ROOT_CGROUP)
 			return cgroup_slot(id);
 	}
-	return task_cgroup_slot(raw ? (void *)bpf_get_current_task() : bpf_get_current_task_btf(), raw);
+	return current_slot(raw);
 }
 
 /*

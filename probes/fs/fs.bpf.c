@@ -6,8 +6,9 @@
  * stat.c, readdir.c), so one probe serves them all. README.md says what does
  * not pass through them, and what the probe costs.
  *
- * A function's program has a twin (__kprobe) for kernels where functions
- * cannot be attached to by BTF.
+ * A function's program has twins: one (__hash) for kernels without task
+ * storage, before 5.11, and one (__kprobe) for those where functions cannot be
+ * attached to by BTF.
  */
 #include "operation.h"
 #include "regs.h"
@@ -16,10 +17,14 @@
 #define FILE_FUNCTION(function, op) \
 	SEC("fentry/" #function) NEEDS("fs_latency") int function##_enter(u64 *ctx) \
 	{ return file_begin(op, (void *)ctx[0], false); } \
+	SEC("fentry/" #function) NEEDS("fs_latency") int function##_enter__hash(u64 *ctx) \
+	{ return file_begin(op, (void *)ctx[0], true); } \
 	SEC("kprobe/" #function) NEEDS("fs_latency") int function##_enter__kprobe(void *ctx) \
 	{ return file_begin(op, (void *)ARG1(ctx), true); } \
 	SEC("fexit/" #function) NEEDS("fs_latency") int function##_exit(u64 *ctx) \
-	{ return file_end(op, (void *)ctx[0]); } \
+	{ return file_end(op, (void *)ctx[0], false); } \
+	SEC("fexit/" #function) NEEDS("fs_latency") int function##_exit__hash(u64 *ctx) \
+	{ return file_end(op, (void *)ctx[0], true); } \
 	SEC("kretprobe/" #function) NEEDS("fs_latency") int function##_exit__kprobe(void *ctx) \
 	{ return file_end_raw(op); }
 
@@ -35,29 +40,43 @@ int open_enter(u64 *ctx)
 	return begin(OP_OPEN, ctx[1], false);
 }
 
+SEC("fentry/do_filp_open") NEEDS("fs_latency")
+int open_enter__hash(u64 *ctx)
+{
+	return begin(OP_OPEN, ctx[1], true);
+}
+
 SEC("kprobe/do_filp_open") NEEDS("fs_latency")
 int open_enter__kprobe(void *ctx)
 {
 	return begin(OP_OPEN, ARG2(ctx), true);
 }
 
+/* on is 0 where the end does not tell. */
+inline_ int open_end(u64 on, struct file *file, const bool raw)
+{
+	u64 begun = end(OP_OPEN, &on, raw);
+
+	/* A file that is not there is in no file system. */
+	return IS_ERR(file) ? 0 : count(OP_OPEN, fs_of(READ(raw, file, f_inode), raw), begun, raw);
+}
+
 SEC("fexit/do_filp_open") NEEDS("fs_latency")
 int open_exit(u64 *ctx)
 {
-	struct file *file = (void *)ctx[3];
-	u64 on = ctx[1], begun = end(OP_OPEN, &on, false);
+	return open_end(ctx[1], (void *)ctx[3], false);
+}
 
-	/* A file that is not there is in no file system. */
-	return IS_ERR(file) ? 0 : count(OP_OPEN, fs_of(file->f_inode, false), begun, false);
+SEC("fexit/do_filp_open") NEEDS("fs_latency")
+int open_exit__hash(u64 *ctx)
+{
+	return open_end(ctx[1], (void *)ctx[3], true);
 }
 
 SEC("kretprobe/do_filp_open") NEEDS("fs_latency")
 int open_exit__kprobe(void *ctx)
 {
-	struct file *file = (void *)RESULT(ctx);
-	u64 on = 0, begun = end(OP_OPEN, &on, true);
-
-	return IS_ERR(file) ? 0 : count(OP_OPEN, fs_of(BPF_CORE_READ(file, f_inode), true), begun, true);
+	return open_end(0, (void *)RESULT(ctx), true);
 }
 
 /* int vfs_getattr_nosec(path, ...); compilers put vfs_getattr, which calls it, into its callers. */
@@ -67,19 +86,35 @@ int stat_enter(u64 *ctx)
 	return begin(OP_STAT, ctx[0], false);
 }
 
+SEC("fentry/vfs_getattr_nosec") NEEDS("fs_latency")
+int stat_enter__hash(u64 *ctx)
+{
+	return begin(OP_STAT, ctx[0], true);
+}
+
 SEC("kprobe/vfs_getattr_nosec") NEEDS("fs_latency")
 int stat_enter__kprobe(void *ctx)
 {
 	return begin(OP_STAT, ARG1(ctx), true);
 }
 
+inline_ int stat_end(struct path *path, const bool raw)
+{
+	u64 on = (u64)path, begun = end(OP_STAT, &on, raw);
+
+	return count(OP_STAT, fs_of(READ2(raw, path, dentry, d_inode), raw), begun, raw);
+}
+
 SEC("fexit/vfs_getattr_nosec") NEEDS("fs_latency")
 int stat_exit(u64 *ctx)
 {
-	struct path *path = (void *)ctx[0];
-	u64 on = ctx[0], begun = end(OP_STAT, &on, false);
+	return stat_end((void *)ctx[0], false);
+}
 
-	return count(OP_STAT, fs_of(path->dentry->d_inode, false), begun, false);
+SEC("fexit/vfs_getattr_nosec") NEEDS("fs_latency")
+int stat_exit__hash(u64 *ctx)
+{
+	return stat_end((void *)ctx[0], true);
 }
 
 SEC("kretprobe/vfs_getattr_nosec") NEEDS("fs_latency")

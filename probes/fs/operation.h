@@ -110,12 +110,12 @@ inline_ int file_begin(enum op op, struct file *file, const bool raw)
 	return fs_of(inode, raw) < FILE_SYSTEMS ? begin(op, (u64)file, raw) : 0;
 }
 
-inline_ int file_end(enum op op, struct file *file)
+inline_ int file_end(enum op op, struct file *file, const bool raw)
 {
 	u64 on = (u64)file;
-	u32 fs = fs_of(file->f_inode, false);
+	u32 fs = fs_of(READ(raw, file, f_inode), raw);
 
-	return fs < FILE_SYSTEMS ? count(op, fs, end(op, &on, false), false) : 0;
+	return fs < FILE_SYSTEMS ? count(op, fs, end(op, &on, raw), raw) : 0;
 }
 
 /* The same where the end does not tell which file it was. */

@@ -17,17 +17,32 @@ SLOTS(cgroup);
 /* Cgroups are those of the v1 cpu controller. */
 const volatile bool rz_cgroup_v1 = false;
 
-inline_ u32 task_cgroup_slot(struct task_struct *task, const bool raw)
+inline_ u64 task_cgroup_id(struct task_struct *task, const bool raw)
 {
 	if (rz_cgroup_v1)
-		return cgroup_slot(READ4(raw, task, sched_task_group, css.cgroup, kn, id));
-	return cgroup_slot(READ4(raw, task, cgroups, dfl_cgrp, kn, id));
+		return READ4(raw, task, sched_task_group, css.cgroup, kn, id);
+	return READ4(raw, task, cgroups, dfl_cgrp, kn, id);
+}
+
+inline_ u32 task_cgroup_slot(struct task_struct *task, const bool raw)
+{
+	return cgroup_slot(task_cgroup_id(task, raw));
+}
+
+/* The slot of the current task's cgroup. 3ca1032ab7ab (5.11) added bpf_get_current_task_btf. */
+inline_ u32 current_slot(const bool raw)
+{
+	u64 id;
+
+	if (raw || !bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf))
+		id = task_cgroup_id((void *)bpf_get_current_task(), true);
+	else
+		id = task_cgroup_id(bpf_get_current_task_btf(), false);
+	return cgroup_slot(id);
 }
 
 /* The words of the current task's cgroup in a CGROUP_BANKS map. */
 inline_ void *current_cgroup(void *map, u32 cpu, const bool raw)
 {
-	struct task_struct *task = raw ? (void *)bpf_get_current_task() : bpf_get_current_task_btf();
-
-	return cgroup_bank(map, cpu, task_cgroup_slot(task, raw));
+	return cgroup_bank(map, cpu, current_slot(raw));
 }

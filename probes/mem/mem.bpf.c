@@ -37,12 +37,11 @@ AT(mm_filemap_get_pages, on_pages_read, "memory_page_cache_reads", pages_read((v
  */
 inline_ u32 victim_slot(u64 victim, const bool raw)
 {
-	struct task_struct *current = raw ? (void *)bpf_get_current_task() : bpf_get_current_task_btf();
 	u64 ids = bpf_get_current_pid_tgid();
 
 	if (bpf_core_type_exists(btf_trace_mark_victim___since_6_9))
 		return task_cgroup_slot((void *)victim, raw);
-	return (u32)victim == (u32)ids || (u32)victim == ids >> 32 ? task_cgroup_slot(current, raw) : 0;
+	return (u32)victim == (u32)ids || (u32)victim == ids >> 32 ? current_slot(raw) : 0;
 }
 
 inline_ void killed(u64 victim, const bool raw)
@@ -66,6 +65,12 @@ int on_fault_enter(u64 *ctx)
 	return fault_enter(ctx[2], false);
 }
 
+SEC("fentry/handle_mm_fault") NEEDS("memory_fault_latency")
+int on_fault_enter__hash(u64 *ctx)
+{
+	return fault_enter(ctx[2], true);
+}
+
 SEC("kprobe/handle_mm_fault") NEEDS("memory_fault_latency")
 int on_fault_enter__kprobe(void *ctx)
 {
@@ -76,6 +81,12 @@ SEC("fexit/handle_mm_fault") NEEDS("memory_fault_latency")
 int on_fault_exit(u64 *ctx)
 {
 	return fault_exit(ctx[4], false);
+}
+
+SEC("fexit/handle_mm_fault") NEEDS("memory_fault_latency")
+int on_fault_exit__hash(u64 *ctx)
+{
+	return fault_exit(ctx[4], true);
 }
 
 SEC("kretprobe/handle_mm_fault") NEEDS("memory_fault_latency")

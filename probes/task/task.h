@@ -108,7 +108,7 @@ struct {
 	__type(value, struct task_state);
 } task_states SEC(".maps");
 
-/* The same for kernels without BTF, where task storage cannot be had. */
+/* The same for kernels without task storage, which came with 5.11 and needs BTF. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

@@ -53,7 +53,9 @@ func TestReclaimInACgroupIsItsOwn(t *testing.T) {
 		m := startSome(t, "mem/mem", h, "memory_reclaim")
 		c := workload.NewMemory(t, "reclaim", 16<<20)
 		m.await(c.Path)
-		fd := workload.NewDisk(t, 64<<20).Cached(t)
+		disk := workload.NewDisk(t, 64<<20)
+		disk.Occupy(t)
+		fd := disk.Cached(t)
 		undisturbed(t, func(b *books) {
 			before, began := m.read(), time.Now()
 			scarce(t, c, fd)
@@ -146,14 +148,18 @@ func TestWritebackIsTimed(t *testing.T) {
 		fd := workload.NewDisk(t, 1<<20).Cached(t)
 		page := workload.Pages(t, 1)
 		before, began := m.read(), time.Now()
-		workload.WritePages(fd, 17, page)
-		unix.Sync() // has the kernel's own threads write
-		took := uint64(time.Since(began))
-		d := m.read().since(before)
-		if n := d.count(t, "memory_writeback_latency"); n == 0 {
-			t.Error("dirty pages were written in no round")
+		const series = "memory_writeback_latency"
+		var d reading
+		for d.total(series) == 0 && time.Since(began) < patience {
+			workload.WritePages(fd, 17, page)
+			unix.Sync() // has the kernel's own threads write, too
+			d = m.read().since(before)
 		}
-		lo, _ := hist.Default.SumBounds(d["memory_writeback_latency"])
+		took := uint64(time.Since(began))
+		if d.count(t, series) == 0 {
+			t.Fatal("dirty pages were written in no round")
+		}
+		lo, _ := hist.Default.SumBounds(d[series])
 		if lo > float64(took)*float64(runtime.NumCPU()+8) {
 			t.Errorf("writeback took %.0f ns of %d", lo, took)
 		}

@@ -179,9 +179,22 @@ func TestTCPSegmentsArePackets(t *testing.T) {
 	})
 }
 
+// withReasons runs a test of drops on both rungs. Before Linux 5.17 no packet is
+// dropped for a reason, and there is no such metric.
+func withReasons(t *testing.T, f func(t *testing.T, h bpf.Host)) {
+	kernel, err := host.RunningKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !kernel.AtLeast(5, 17) {
+		f = func(t *testing.T, h bpf.Host) { unsupported(t, "net/net", h, "network_drops") }
+	}
+	rungs(t, f)
+}
+
 // TestPacketsAreDroppedForAReason lets packets come to an end in known ways.
 func TestPacketsAreDroppedForAReason(t *testing.T) {
-	rungs(t, func(t *testing.T, h bpf.Host) {
+	withReasons(t, func(t *testing.T, h bpf.Host) {
 		m := startSome(t, "net/net", h, "network_drops", "network_interfaces", "network_traffic", "network_sizes")
 		const room = 7
 		tun := workload.NewTun(t, room)
@@ -231,7 +244,7 @@ func TestPacketsAreDroppedForAReason(t *testing.T) {
 }
 
 func TestAFullSocketDrops(t *testing.T) {
-	rungs(t, func(t *testing.T, h bpf.Host) {
+	withReasons(t, func(t *testing.T, h bpf.Host) {
 		m := startSome(t, "net/net", h, "network_drops", "network_sizes")
 		undisturbed(t, func(b *books) {
 			to := workload.NewSocket(unix.SOCK_DGRAM, workload.Loopback)
@@ -281,7 +294,7 @@ func TestAFirewallDrops(t *testing.T) {
 }
 
 func TestPacketsToNobodyAreDropped(t *testing.T) {
-	rungs(t, func(t *testing.T, h bpf.Host) {
+	withReasons(t, func(t *testing.T, h bpf.Host) {
 		m := startSome(t, "net/net", h, "network_drops", "network_traffic", "network_sizes")
 		link := veth(t, m)
 		link.Hurry(t)

@@ -26,13 +26,11 @@ struct rename_cgroup {
 };
 CGROUP_BANKS(rename_cgroups, struct rename_cgroup);
 
-inline_ int count(void)
+inline_ int count(const bool raw)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct rename_bank *bank = cpu_bank(&rename_banks, cpu);
-	u64 id = rz_cgroup_v1 ? task->sched_task_group->css.cgroup->kn->id : task->cgroups->dfl_cgrp->kn->id;
-	struct rename_cgroup *cgroup = cgroup_bank(&rename_cgroups, cpu, cgroup_slot(id));
+	struct rename_cgroup *cgroup = current_cgroup(&rename_cgroups, cpu, raw);
 
 	char name[16] __attribute__((aligned(8))) = {};
 
@@ -51,8 +49,8 @@ inline_ int count(void)
 	return 0;
 }
 
-SEC("tp_btf/task_rename") NEEDS("rename|rename_more") int on_rename(u64 *ctx) { return count(); }
-SEC("raw_tp/task_rename") NEEDS("rename|rename_more") int on_rename__raw(u64 *ctx) { return count(); }
-SEC("tp/task/task_rename") NEEDS("rename|rename_more") int on_rename__tp(void *ctx) { return count(); }
+SEC("tp_btf/task_rename") NEEDS("rename|rename_more") int on_rename(u64 *ctx) { return count(false); }
+SEC("raw_tp/task_rename") NEEDS("rename|rename_more") int on_rename__raw(u64 *ctx) { return count(true); }
+SEC("tp/task/task_rename") NEEDS("rename|rename_more") int on_rename__tp(void *ctx) { return count(true); }
 
 char LICENSE[] SEC("license") = "GPL";
