@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -43,7 +44,10 @@ func (p *Probe) attach(h hook, spec *ebpf.CollectionSpec, opts Options) *attache
 		if err == nil {
 			return a
 		}
-		a.tried = append(a.tried, Attempt{rung.SectionName, Explain(err), unsupported(err)})
+		failed := Attempt{rung.SectionName, Explain(err), unsupported(err)}
+		if !slices.Contains(a.tried, failed) { // two programs of one kind
+			a.tried = append(a.tried, failed)
+		}
 	}
 	return a
 }
@@ -86,6 +90,12 @@ func needsKernelBTF(kind string) bool {
 	return kind == "tp_btf" || kind == "fentry" || kind == "fexit"
 }
 
+// mostReturns is how many threads can be in a function of which a kretprobe sees
+// them all return: the most that the kernel takes (kernel/trace/trace_kprobe.c,
+// KRETPROBE_MAXACTIVE_MAX). By itself it takes as many as there are CPUs, and so
+// many threads waiting in read(2) would hide all other reads.
+const mostReturns = 4096
+
 func attachProgram(kind, to string, program *ebpf.Program) (link.Link, error) {
 	switch kind {
 	case "tp_btf", "fentry", "fexit":
@@ -102,7 +112,7 @@ func attachProgram(kind, to string, program *ebpf.Program) (link.Link, error) {
 	case "kprobe":
 		return link.Kprobe(to, program, nil)
 	case "kretprobe":
-		return link.Kretprobe(to, program, nil)
+		return link.Kretprobe(to, program, &link.KprobeOptions{RetprobeMaxActive: mostReturns})
 	}
 	return nil, fmt.Errorf("no way to attach %s", kind)
 }

@@ -136,3 +136,22 @@ func TestFsSyncsOfExt4(t *testing.T) {
 		})
 	})
 }
+
+// TestReadersThatWaitHideNoOthers: on a pipe or a socket a thread may wait in
+// read(2) for ever. Those that do must not use up what the kernel has to find
+// the end of a function by.
+func TestReadersThatWaitHideNoOthers(t *testing.T) {
+	rungs(t, func(t *testing.T, h bpf.Host) {
+		m := function(t, "fs/fs", h, "fs_latency")
+		if m == nil {
+			return
+		}
+		c, f := m.cgroup("readers"), workload.NewFolder(t, tmpfs(t))
+		f.Write(1)
+		workload.Waiters(t, 20+4*runtime.NumCPU()) // kretprobes expect 10 or 2 a CPU
+		before := m.read()
+		c.Thread(t, func() { f.Read(37) })
+		d := m.read().since(before)
+		d.want(t, "cgroup_fs_operations{name="+c.Path+",op=read}", 37)
+	})
+}

@@ -3,9 +3,13 @@
 package workload
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -104,5 +108,37 @@ func (d *Disk) Load(t testing.TB, content []byte) {
 	t.Helper()
 	if _, err := unix.Pwrite(d.memory, content, 0); err != nil {
 		t.Fatalf("load %s: %v", d.Name, err)
+	}
+}
+
+// Waiters is n threads that wait in read(2) for a pipe, until the test ends.
+func Waiters(t testing.TB, n int) {
+	t.Helper()
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { _, _ = unix.Read(pipe[0], make([]byte, 1)) })
+	}
+	t.Cleanup(func() {
+		unix.Close(pipe[1]) // the end of the file
+		all.Wait()
+		unix.Close(pipe[0])
+	})
+	call := fmt.Sprintf("%d %#x ", unix.SYS_READ, pipe[0])
+	for {
+		waiting := 0
+		files, _ := filepath.Glob("/proc/self/task/*/syscall")
+		for _, f := range files {
+			if text, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(text), call) {
+				waiting++
+			}
+		}
+		if waiting == n {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
