@@ -57,16 +57,43 @@ inline_ int call_enter(u64 *ctx, const bool raw)
 	return 0;
 }
 
-inline_ int call_exit(void)
+/*
+ * The call that the current task was switched out in, where no program saw it
+ * get this CPU (docs/probes.md). It is forgotten, so that it is not found again.
+ */
+inline_ struct call take_up(struct task_bank *bank, const bool raw)
+{
+	struct call call = {};
+	u32 pid = bpf_get_current_pid_tgid();
+
+	if (!bank->holder || bank->holder == pid + 1ull)
+		return call;
+	struct task_struct *task = raw ? (void *)bpf_get_current_task() : bpf_get_current_task_btf();
+	struct task_state *state = task_state(task, pid, false, raw);
+
+	if (state) {
+		call = state->call;
+		state->call.start = 0;
+	}
+	return call;
+}
+
+inline_ int call_exit(const bool raw)
 {
 	struct task_bank *bank = cpu_bank(&task_banks, bpf_get_smp_processor_id());
 
-	if (!bank || !bank->call.start)
+	if (!bank)
 		return 0;
-	u64 took = bpf_ktime_get_ns() - bank->call.start, op = bank->call.op;
+	struct call call = bank->call;
+
+	if (__builtin_expect(!call.start, 0))
+		call = take_up(bank, raw);
+	if (__builtin_expect(!call.start, 0))
+		return 0;
+	u64 took = bpf_ktime_get_ns() - call.start;
 
 	bank->call.start = 0;
-	if (op < OPS)
-		hist_add(bank->call_latency[op], took);
+	if (call.op < OPS)
+		hist_add(bank->call_latency[call.op], took);
 	return 0;
 }

@@ -93,6 +93,21 @@ inline_ void charge(struct task_bank *bank, struct task_pairs *pairs, u64 victim
 	bank_add(&pairs->wait[victim][0], end - queued + elsewhere);
 }
 
+/* A task is back that gave up its CPU and then waited for one: counts what it was away besides. */
+inline_ void wake(struct task_bank *bank, struct task_cgroup *cgroup, u64 off_at, u64 wait, u64 now)
+{
+	if (now < off_at + wait) {
+		bank_add(&bank->discarded, 1);
+		return;
+	}
+	u64 off = now - off_at - wait;
+
+	bank_add(&bank->wakeups, 1);
+	hist_add(bank->offcpu, off);
+	if (cgroup)
+		cgroup_add(&cgroup->offcpu, off);
+}
+
 /* next gets the CPU: counts how long it waited, and slept before that. */
 inline_ void arrive(struct task_bank *bank, struct task_cgroup *cgroup, struct task_struct *next, struct task_state *state,
 		    u32 cpu, u32 slot, u64 now, const bool raw)
@@ -119,18 +134,8 @@ inline_ void arrive(struct task_bank *bank, struct task_cgroup *cgroup, struct t
 		if (cgroup)
 			cgroup_add(&cgroup->wait, wait);
 	}
-	if (!state || !state->off_at)
-		return;
-	if (now < state->off_at + wait) {
-		bank_add(&bank->discarded, 1);
-		return;
-	}
-	u64 off = now - state->off_at - wait;
-
-	bank_add(&bank->wakeups, 1);
-	hist_add(bank->offcpu, off);
-	if (cgroup)
-		cgroup_add(&cgroup->offcpu, off);
+	if (state && state->off_at)
+		wake(bank, cgroup, state->off_at, wait, now);
 }
 
 /* Counts a task that ran on another CPU before this one. */
@@ -144,6 +149,31 @@ inline_ void migrate(struct task_bank *bank, struct task_cgroup *cgroup, u32 fro
 		shared_add(&left->migrations[0], 1);
 	if (cgroup)
 		cgroup_add(&cgroup->migrations, 1);
+}
+
+/*
+ * prev leaves a CPU that no program saw it get (docs/probes.md): counts what
+ * its arrival would have. By now the scheduler's own accounting has its wait.
+ */
+inline_ void catch_up(struct task_bank *bank, struct task_cgroup *cgroup, struct task_struct *prev, struct task_state *state,
+		      u32 cpu, const bool raw)
+{
+	if (!state->cpu) /* it was not seen leaving, either */
+		return;
+	if (sampler_scheduler_runqueue) {
+		u64 wait = READ(raw, prev, sched_info.run_delay) - state->run_delay;
+
+		hist_add(bank->latency, wait);
+		bank_add(&bank->wait, wait);
+		if (cgroup)
+			cgroup_add(&cgroup->wait, wait);
+		if (state->off_at)
+			wake(bank, cgroup, state->off_at, wait, READ(raw, prev, sched_info.last_arrival));
+	}
+	if (sampler_cpu_migrations && state->cpu != cpu + 1)
+		migrate(bank, cgroup, state->cpu - 1, cpu);
+	if (!bank->call.start)
+		bank->call = state->call;
 }
 
 inline_ int task_switch(u64 *ctx, const bool raw)
@@ -163,6 +193,12 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 	/* The kernel's rule for nvcsw and nivcsw. */
 	bool voluntary = !ctx[0] && prev_state;
 
+	/* The kernel ran no program for a switch in between. */
+	bool unseen = bank->holder && bank->holder != prev_pid + 1ull;
+
+	bank->holder = next_pid + 1ull;
+	if (sampler_scheduler_runqueue && unseen)
+		bank_add(&bank->unseen, 1);
 	if (prev_pid) {
 		if (counted) {
 			prev_slot = task_cgroup_slot(prev, raw);
@@ -175,6 +211,8 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 			struct task_state *state = task_state(prev, prev_pid, true, raw);
 
 			if (state) {
+				if (unseen)
+					catch_up(bank, prev_cgroup, prev, state, cpu, raw);
 				state->off_at = voluntary ? now : 0;
 				state->run_delay = READ(raw, prev, sched_info.run_delay);
 				state->cpu = cpu + 1;
@@ -183,6 +221,9 @@ inline_ int task_switch(u64 *ctx, const bool raw)
 				bank_add(&bank->discarded, 1); /* its return will not be known */
 			}
 		}
+		/* A task that is born later may get its pid. */
+		if (raw && prev_state & TASK_DEAD)
+			bpf_map_delete_elem(&task_states_by_pid, &prev_pid);
 	}
 	bank->call.start = 0;
 	if (next_pid) {

@@ -38,13 +38,13 @@ int on_enter__raw(u64 *ctx)
 SEC("tp_btf/sys_exit") NEEDS("syscall_latency")
 int on_exit(u64 *ctx)
 {
-	return call_exit();
+	return call_exit(false);
 }
 
 SEC("raw_tp/sys_exit") NEEDS("syscall_latency")
 int on_exit__raw(u64 *ctx)
 {
-	return call_exit();
+	return call_exit(true);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -42,6 +42,8 @@ struct task_bank {
 	 * to the task's state and back.
 	 */
 	struct call call;
+	/* Who got this CPU at the latest switch, the pid + 1; 0: none was seen yet. */
+	u64 holder;
 	/* The latest stints on this CPU, a ring. */
 	struct stint stints[STINTS];
 	u64 stint; /* the latest of them */
@@ -51,6 +53,9 @@ struct task_bank {
 			"time that tasks, once they got this CPU, had waited for one");
 	COUNTER_PER_CPU(discarded, , scheduler_runqueue, "scheduler_discarded_samples", "",
 			"times that were not counted: the clocks of two CPUs disagreed, or a task could not be remembered", LOST);
+	COUNTER_PER_CPU(unseen, , scheduler_runqueue, "scheduler_unseen_switches", "",
+			"context switches that the kernel ran no program for, as the next one shows: another task gives up the CPU "
+			"than had got it");
 	COUNTER_PER_CPU(migrations, [2], cpu_migrations, "cpu_migrations", "",
 			"tasks that left this CPU for another, and that came to it from another",
 			LABEL("direction", "from|to"));

@@ -55,11 +55,9 @@ func procTable(t *testing.T, file string) table {
 // between does work between two readings of the meter, each taken between two
 // of a file of /proc: at least, got and at most are what came meanwhile. The
 // kernel counts an interrupt there and runs the programs one after the other,
-// so that each bound may be off by the one under way. Where other programs run
-// on the machine the books of a long time are not exact: our program did not run
-// for about one interrupt in a thousand (run_cnt was short by them), while perf on
-// the same tracepoint agreed with /proc/interrupts and recursion_misses was 0.
-// Why is not known.
+// so that each bound may be off by the one under way. Where the kernel runs no
+// program for some tasks, about one interrupt in a thousand is missing
+// (docs/probes.md): the books of a long time are not exact there.
 type between struct {
 	outer, inner [2]table
 	got          reading

@@ -48,6 +48,30 @@ func Sleeps(n int, d time.Duration) {
 	}
 }
 
+// Awaits makes n system calls of class ipc that wait for a semaphore in vain,
+// each for d and with one voluntary context switch.
+func Awaits(n int, d time.Duration) {
+	set := raw(unix.SYS_SEMGET, unix.IPC_PRIVATE, 1, 0o600)
+	defer raw(unix.SYS_SEMCTL, set, 0, unix.IPC_RMID)
+	take := &struct {
+		number    uint16
+		op, flags int16
+	}{op: -1}
+	wait := unix.NsecToTimespec(int64(d))
+	for range n {
+		await(set, uintptr(unsafe.Pointer(take)), uintptr(unsafe.Pointer(&wait)))
+	}
+}
+
+// await waits for one semaphore, and returns when the time is over.
+//
+//go:uintptrescapes
+func await(set, op, wait uintptr) {
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_SEMTIMEDOP, set, op, 1, wait, 0, 0); errno != unix.EAGAIN && errno != unix.EINTR {
+		panic(fmt.Sprintf("wait for a semaphore: %v", errno))
+	}
+}
+
 // Forks makes n processes that exit at once and waits for each: 3n system
 // calls of class process (clone, exit_group, wait4), and n tasks that die.
 func Forks(n int) {
@@ -121,4 +145,35 @@ func Switches() (counts [2]uint64) {
 		_, _ = fmt.Sscanf(line, "nonvoluntary_ctxt_switches: %d", &counts[1])
 	}
 	return counts
+}
+
+// Reborn makes a process that waits for the CPU of the calling thread, sleeps
+// and dies, and then another with the same pid, which does the same.
+func Reborn() {
+	pid := born(0)
+	Burn(5 * time.Millisecond)
+	raw(unix.SYS_WAIT4, pid, 0, 0)
+	raw(unix.SYS_WAIT4, born(pid), 0, 0)
+}
+
+// cloneArgs are those of clone3(2), and a pid that they point to.
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+	tid                                                                                              int32
+}
+
+// born makes a process that sleeps for a millisecond and dies. Its pid is the
+// given one, or any if that is 0.
+func born(pid uintptr) uintptr {
+	args := &cloneArgs{exitSignal: uint64(unix.SIGCHLD), tid: int32(pid)}
+	if pid != 0 {
+		args.setTID, args.setTIDSize = uint64(uintptr(unsafe.Pointer(&args.tid))), 1
+	}
+	nap := unix.Timespec{Nsec: 1e6}
+	child := raw(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Offsetof(args.tid), 0)
+	if child == 0 {
+		syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&nap)), 0, 0)
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	return child
 }
