@@ -58,7 +58,9 @@ between is fetched, and the rest is marked as a gap.
 Several endpoints, agents or Prometheus ones, become one recording (or one
 each, with --separate). Together, their series have the labels endpoint, source
 and role; alone, source and role are metadata. An endpoint is URL[,source=NAME][,role=ROLE][,protocol=rezolus|prometheus];
-one with a path is Prometheus's, others are asked what they are.
+one with a path is Prometheus's, others are asked what they are. While an agent
+among them is away, ticks wait for what it brings, in memory and for a minute at
+most: killed then, the recorder loses them.
 
 The name of the output says its form: .rzr, .parquet, .csv or .jsonl. All but
 the first are made at the end, out of a .rzr file beside it that is there until

@@ -50,6 +50,9 @@ type Options struct {
 // ErrNoAgent says that who answers is not an agent.
 var ErrNoAgent = errors.New("not an agent")
 
+// ErrEnded says that an agent ended on purpose, having sent all it had.
+var ErrEnded = errors.New("the agent ended")
+
 // StatusError is an answer that is none.
 type StatusError struct {
 	Where string // without the password
@@ -273,8 +276,6 @@ func (s *Stream) bye() {
 	s.o.Client.CloseIdleConnections()
 }
 
-// errEnded is a stream that was closed on purpose.
-var errEnded = errors.New("the agent ended")
 
 // Next waits for the next tick, over as many connections as it takes. The
 // error is that of the context.
@@ -331,7 +332,7 @@ func (s *Stream) read() (Tick, error) {
 		s.conn.idle.Reset(s.o.Idle)
 		switch rec.Type {
 		case store.TypeEnd:
-			return Tick{}, errEnded
+			return Tick{}, ErrEnded
 		case store.TypeRun:
 			if s.newRun, err = rec.Run(); err != nil {
 				return Tick{}, err

@@ -34,10 +34,11 @@ type end struct {
 
 	scraped bool          // it turned out to be scraped
 	every   time.Duration // a scrape
-	grace   time.Duration // what a tick waits for it
+	grace   time.Duration // what a tick waits for its scrape
 	came    bool          // it answered once
 	down    bool          // it does not now
 	failed  error         // why
+	ended   bool          // on purpose, so that it has nothing more to say
 	waited  bool          // ticks wait for it
 	upTo    int64         // wall of its last tick
 	sources map[string]*metric.Schema
@@ -45,13 +46,14 @@ type end struct {
 	ticks   uint64
 	missed  uint64
 	returns uint64
+	shelf   *shelf // nil: nothing had to wait for long yet
 }
 
 func newEnd(e Endpoint, o Options) (*end, error) {
 	if e.Agent == nil && e.Scrape == nil {
 		return nil, fmt.Errorf("endpoint %s is neither an agent nor to be scraped", e.Name)
 	}
-	n := &end{Endpoint: e, interval: o.Interval, schemas: map[string]renamed{}, sources: map[string]*metric.Schema{}, grace: patience}
+	n := &end{Endpoint: e, interval: o.Interval, schemas: map[string]renamed{}, sources: map[string]*metric.Schema{}}
 	n.prefix = cmp.Or(e.Source, "-") + "@" + e.Name + "/"
 	for _, l := range []label{{"endpoint", e.Name}, {"role", e.Role}, {"source", e.Source}} {
 		if l.value != "" {
@@ -79,6 +81,15 @@ func (e *end) giveBack(l *loan) {
 	if len(e.free) < 8 {
 		e.free = append(e.free, l)
 	}
+}
+
+// given appends the frames of a tick that is given.
+func (e *end) given(frames []metric.Frame, s *metric.Snapshot) []metric.Frame {
+	for i := range s.Frames {
+		e.sources[s.Frames[i].Schema.Source] = s.Frames[i].Schema
+	}
+	e.ticks++
+	return append(frames, s.Frames...)
 }
 
 // end has all series of the endpoint end with the next tick.

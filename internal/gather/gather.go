@@ -6,14 +6,17 @@
 //
 // Agents tick when the time of day is a multiple of the interval, and so the
 // ticks of all of them meet; what an endpoint has not sent within a while is
-// not in the tick. The series of an endpoint have its labels; those of one
+// not in the tick. For an agent that was cut off ticks wait longer: it has them
+// still, and they can only be put where they belong before later ones. The series of an endpoint have its labels; those of one
 // that went away end. How each fares is in the ticks, too.
 package gather
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -48,11 +51,20 @@ type Options struct {
 	Event func(store.Event)
 }
 
-// The most that is waited for an endpoint before a tick is given without it.
 const (
+	// patience is the most that is waited for a scrape before a tick is given
+	// without it, and for an agent that ended.
 	patience = 2 * time.Second
-	// pending is how many words may wait: the memory of it.
+	// hold is the same for an agent that does not say why it is silent. As
+	// long as ticks wait they are not in the recording, so that somebody who
+	// kills the recorder meanwhile loses them: a minute outlasts a switch or a
+	// firewall that starts anew, and no more is at stake.
+	hold = time.Minute
+	// pending is how many words may wait, 8 MiB: a minute of two agents with all
+	// samplers at 10 ms. Where that is not enough nobody is waited for any longer.
 	pending = 1 << 20
+	// shelved is how many of them wait as they came. What comes then is encoded.
+	shelved = pending / 2
 	// leastScrape is the time from one scrape to the next at least.
 	leastScrape = 100 * time.Millisecond
 )
@@ -66,10 +78,11 @@ type Gatherer struct {
 
 	slots   []*slot // ascending
 	free    []*slot
-	words   int           // in slots
+	words   int           // in slots, and in shelves
 	loose   []*loan       // frames of scrapes that came after their tick
 	emitted int64         // wall of the last tick
 	mono    func() int64  // for tests
+	hold    time.Duration // the constant, but for tests
 	missed  atomic.Uint64 // ticks that endpoints did not send
 	seq     uint64
 	out     metric.Snapshot
@@ -80,6 +93,7 @@ type Gatherer struct {
 type slot struct {
 	wall  int64
 	loans []*loan
+	aside []*end // that have theirs in their shelves
 }
 
 // loan is what an endpoint sent for a tick; its memory goes back to it.
@@ -101,7 +115,7 @@ type arrival struct {
 
 // New returns a gatherer.
 func New(o Options) (*Gatherer, error) {
-	g := &Gatherer{o: o, in: make(chan arrival, 4*len(o.Endpoints)), mono: host.Mono}
+	g := &Gatherer{o: o, in: make(chan arrival, 4*len(o.Endpoints)), mono: host.Mono, hold: hold}
 	g.offset = host.Wall() - host.Mono()
 	for _, e := range o.Endpoints {
 		n, err := newEnd(e, o)
@@ -159,9 +173,14 @@ func (g *Gatherer) loop(ctx context.Context) error {
 				return err
 			}
 		}
-		now := g.now()
-		g.emit(func(s *slot) bool { return g.words > pending || !g.owed(s, now) })
+		g.due()
 	}
+}
+
+// due gives the ticks that are whole, or late.
+func (g *Gatherer) due() {
+	now := g.now()
+	g.emit(func(s *slot) bool { return !g.owed(s, now) || g.words > pending })
 }
 
 // nobody fails if each endpoint was tried and none ever answered.
@@ -183,11 +202,22 @@ func (g *Gatherer) nobody() error {
 func (g *Gatherer) deadline() int64 {
 	next := g.now() + int64(patience)
 	for _, e := range g.ends {
-		if at := g.slots[0].wall + int64(e.grace); at > g.now() && e.waited {
+		if at := g.slots[0].wall + int64(g.grace(e)); at > g.now() && e.waited {
 			next = min(next, at)
 		}
 	}
 	return next
+}
+
+// grace is how long a tick waits for an endpoint.
+func (g *Gatherer) grace(e *end) time.Duration {
+	switch {
+	case e.scraped:
+		return e.grace
+	case e.ended || g.words > pending:
+		return patience
+	}
+	return g.hold
 }
 
 // owed reports whether an endpoint is still to send something for the slot.
@@ -196,7 +226,7 @@ func (g *Gatherer) owed(s *slot, now int64) bool {
 		if !e.waited || e.upTo >= s.wall || e.scraped && s.wall%int64(e.every) != 0 {
 			continue
 		}
-		if now < s.wall+int64(e.grace) {
+		if now < s.wall+int64(g.grace(e)) {
 			return true
 		}
 		if !e.scraped { // it is waited for again when it has caught up
@@ -222,7 +252,7 @@ func (g *Gatherer) take(a arrival) {
 		if e.came && !e.down || !e.came && e.failed == nil {
 			g.o.Event(store.Event{Time: g.now(), Text: fmt.Sprintf("%s cannot be read: %v", e.Name, a.down)})
 		}
-		e.down, e.failed = true, a.down
+		e.down, e.failed, e.ended = true, a.down, e.ended || errors.Is(a.down, follow.ErrEnded)
 		if !e.waited {
 			e.end()
 		}
@@ -231,7 +261,7 @@ func (g *Gatherer) take(a arrival) {
 			e.returns++
 			g.o.Event(store.Event{Time: g.now(), Text: e.Name + " is read again"})
 		}
-		e.came, e.down, e.failed = true, false, nil
+		e.came, e.down, e.ended, e.failed = true, false, false, nil
 	case a.loan != nil:
 		g.missed.Add(a.missed)
 		e.missed += a.missed
@@ -242,6 +272,11 @@ func (g *Gatherer) take(a arrival) {
 // place puts a tick into its slot.
 func (g *Gatherer) place(l *loan) {
 	e, wall := l.e, l.snap.Wall
+	l.snap.Mono = wall - g.offset
+	for i := range l.snap.Frames { // times of reading were kept relative to the tick
+		f := &l.snap.Frames[i]
+		f.Begin, f.End = f.Begin+l.snap.Mono, f.End+l.snap.Mono
+	}
 	e.upTo = max(e.upTo, wall)
 	if wall <= g.emitted {
 		if !e.scraped {
@@ -254,46 +289,71 @@ func (g *Gatherer) place(l *loan) {
 		return
 	}
 	e.waited = true
-	at := len(g.slots)
-	for at > 0 && g.slots[at-1].wall >= wall {
-		at--
+	s := g.slot(wall)
+	if g.words > shelved && g.putAside(l) {
+		s.aside = append(s.aside, e)
+		return
 	}
-	if at == len(g.slots) || g.slots[at].wall != wall {
+	s.loans = append(s.loans, l)
+	g.words += l.words()
+}
+
+// slot is that of a time of day.
+func (g *Gatherer) slot(wall int64) *slot {
+	at, found := slices.BinarySearchFunc(g.slots, wall, func(s *slot, wall int64) int { return cmp.Compare(s.wall, wall) })
+	if !found {
 		s := &slot{}
 		if n := len(g.free); n > 0 {
 			s, g.free = g.free[n-1], g.free[:n-1]
 		}
 		s.wall = wall
-		g.slots = append(g.slots, nil)
-		copy(g.slots[at+1:], g.slots[at:])
-		g.slots[at] = s
+		g.slots = slices.Insert(g.slots, at, s)
 	}
-	g.slots[at].loans = append(g.slots[at].loans, l)
-	g.words += l.words()
+	return g.slots[at]
 }
 
-func (l *loan) words() (n int) {
+// putAside puts a tick into its endpoint's shelf, and reports whether it could.
+func (g *Gatherer) putAside(l *loan) bool {
+	e := l.e
+	if e.shelf == nil {
+		e.shelf = newShelf(g.o)
+	}
+	l.snap.Run, l.snap.Interval = g.o.Run, int64(g.o.Interval) // a scrape has none
+	before := e.shelf.words()
+	if !e.shelf.put(&l.snap) {
+		return false
+	}
+	g.words += e.shelf.words() - before
+	e.giveBack(l)
+	return true
+}
+
+// words is what a tick takes, and what there is of it besides its values.
+func (l *loan) words() int {
+	n := 32
 	for i := range l.snap.Frames {
-		n += len(l.snap.Frames[i].Values)
+		n += len(l.snap.Frames[i].Values) + 16
 	}
 	return n
 }
 
 // emit gives ticks from the first on, as long as they are ready.
 func (g *Gatherer) emit(ready func(*slot) bool) {
-	for len(g.slots) > 0 && ready(g.slots[0]) {
-		s := g.slots[0]
-		copy(g.slots, g.slots[1:])
-		g.slots = g.slots[:len(g.slots)-1]
+	given := 0
+	for ; given < len(g.slots) && ready(g.slots[given]); given++ {
+		s := g.slots[given]
 		g.give(s)
 		for _, l := range s.loans {
 			g.words -= l.words()
 			l.e.giveBack(l)
 		}
 		clear(s.loans)
-		s.loans = s.loans[:0]
-		g.free = append(g.free, s)
+		s.loans, s.aside = s.loans[:0], s.aside[:0]
+		if len(g.free) < 64 {
+			g.free = append(g.free, s)
+		}
 	}
+	g.slots = slices.Delete(g.slots, 0, given)
 }
 
 // give gives a tick.
@@ -310,15 +370,22 @@ func (g *Gatherer) give(s *slot) {
 	g.emitted = s.wall
 	frames := g.out.Frames[:0]
 	g.out = metric.Snapshot{Run: g.o.Run, Seq: g.seq, Wall: s.wall, Mono: s.wall - g.offset, Interval: interval}
-	for _, l := range append(s.loans, g.loose...) {
-		for i := range l.snap.Frames {
-			f := l.snap.Frames[i]
-			// Times of reading were kept relative to the tick.
-			f.Begin, f.End = f.Begin+l.snap.Wall-g.offset, f.End+l.snap.Wall-g.offset
-			frames = append(frames, f)
-			l.e.sources[f.Schema.Source] = f.Schema
+	for _, l := range s.loans {
+		frames = l.e.given(frames, &l.snap)
+	}
+	for _, e := range s.aside {
+		before := e.shelf.words()
+		if tick, err := e.shelf.take(s.wall); err == nil {
+			frames = e.given(frames, tick)
+		} else {
+			g.o.Event(store.Event{Time: s.wall, Text: fmt.Sprintf("%s: a tick that waited is lost: %v", e.Name, err)})
+			e.missed++
+			g.missed.Add(1)
 		}
-		l.e.ticks++
+		g.words += e.shelf.words() - before
+	}
+	for _, l := range g.loose {
+		frames = l.e.given(frames, &l.snap)
 	}
 	for _, e := range g.ends {
 		frames = e.appendEnded(frames)

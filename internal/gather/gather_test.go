@@ -100,8 +100,14 @@ type story struct {
 	more   chan struct{}
 }
 
-// gather runs until the test ends it.
+// gather runs until the test ends it. Nobody is waited for any longer than for
+// an agent that ended.
 func gather(t *testing.T, interval time.Duration, ends ...Endpoint) (s *story, stop func()) {
+	t.Helper()
+	return gatherHolding(t, patience, interval, ends...)
+}
+
+func gatherHolding(t *testing.T, hold, interval time.Duration, ends ...Endpoint) (s *story, stop func()) {
 	t.Helper()
 	s = &story{more: make(chan struct{}, 1)}
 	tell := func(f func()) {
@@ -128,6 +134,7 @@ func gather(t *testing.T, interval time.Duration, ends ...Endpoint) (s *story, s
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.hold = hold
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
