@@ -98,12 +98,13 @@ var moments = []func(v *victim) (p *process, seen *follower){
 	// While it seals what the one before left.
 	func(v *victim) (*process, *follower) {
 		left, _ := filepath.Glob(filepath.Join(v.ring, "*.log")) // the pattern is good
+		if len(left) == 0 {
+			return v.start()
+		}
 		seals := made(v.t, v.ring, ".sealing")
 		p, f := v.start()
-		if len(left) > 0 {
-			<-seals
-			time.Sleep(rand.N(3 * time.Millisecond))
-		}
+		<-seals
+		time.Sleep(rand.N(3 * time.Millisecond))
 		return p, f
 	},
 	// While it dumps.

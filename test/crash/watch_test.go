@@ -28,6 +28,7 @@ func made(t *testing.T, dir, name string) <-chan struct{} {
 	seen := make(chan struct{})
 	go func() {
 		defer close(seen)
+		defer events.Close() // a user may have 128 of them, and there are a thousand lives
 		buf := make([]byte, 16<<10)
 		for {
 			n, err := events.Read(buf)
