@@ -29,7 +29,8 @@ import (
 // said. Its files are read again as they change (credentials).
 type access struct {
 	config.Access
-	section string // of the configuration that it is from; empty: flags
+	section string          // of the configuration that it is from; empty: flags
+	flagged map[string]bool // flags that were given nevertheless
 
 	tls    *tls.Config // nil: the system's
 	header http.Header // of every request
@@ -45,9 +46,24 @@ func (a *access) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&a.Headers, "header", nil, "`'Name: value'` of every request, may be repeated; @file reads it from there")
 }
 
+// fill takes the keys of a section of a configuration for the flags that were
+// not given.
+func (a *access) fill(section string, from config.Access, said func(flag string) bool) {
+	a.section, a.flagged = section, map[string]bool{}
+	for flag, take := range map[string]func(){
+		"ca": func() { a.CA = from.CA }, "cert": func() { a.Cert = from.Cert }, "key": func() { a.Key = from.Key },
+		"insecure": func() { a.Insecure = from.Insecure }, "header": func() { a.Headers = from.Headers },
+		"username": func() { a.Username = from.Username }, "password-file": func() { a.PasswordFile = from.PasswordFile },
+	} {
+		if a.flagged[flag] = said(flag); !a.flagged[flag] {
+			take()
+		}
+	}
+}
+
 // name is what the user wrote to set something: a flag, or a key.
 func (a *access) name(flag string) string {
-	if a.section == "" {
+	if a.section == "" || a.flagged[flag] {
 		return "--" + flag
 	}
 	if flag == "header" {

@@ -73,7 +73,7 @@ func (c *credentials) current() (http.RoundTripper, http.Header) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if files := c.access.files(); files != c.read {
-		next := access{Access: c.access.Access, section: c.access.section}
+		next := c.access
 		if next.understand() == nil {
 			closeIdle(c.transport)
 			c.take(next, files)

@@ -89,7 +89,7 @@ command, exits as the command does (128 + signal where one killed it), or with
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "url", defaultURL, "the agent")
 	flags.StringArrayVar(&f.endpoints, "endpoint", nil, "`URL[,source=..][,role=..][,protocol=..]`, may be repeated")
-	flags.StringVar(&f.config, "config", "", "TOML `file` with [recording] output, interval, duration, format, separate and [[endpoints]] url, source, role, protocol")
+	flags.StringVar(&f.config, "config", "", "TOML `file` with [recording] output, interval, duration, format, separate, ca, username, password_file, ... and [[endpoints]] url, source, role, protocol")
 	flags.StringVarP(&f.output, "output", "o", "rezolus.rzr", "the recording")
 	flags.StringVarP(&f.format, "format", "f", "", "rzr, parquet, csv or jsonl, if the output's name does not say")
 	flags.StringVarP(&f.interval, "interval", "i", "1s", "time from one tick to the next, 1ms to 1h")
@@ -156,6 +156,7 @@ func (f *recordFlags) read(said func(flag string) bool) error {
 	if !said("separate") {
 		f.separate = c.Recording.Separate
 	}
+	f.access.fill("recording", c.Recording.Access, said)
 	for _, e := range c.Endpoints {
 		f.endpoints = append(f.endpoints, e.Spec())
 	}

@@ -27,6 +27,7 @@ type RecordingPart struct {
 	Duration string `toml:"duration"`
 	Format   string `toml:"format"`
 	Separate bool   `toml:"separate"`
+	Access          // to all endpoints
 }
 
 // RecordingEndpoint is one place to record.

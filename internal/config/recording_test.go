@@ -16,6 +16,10 @@ interval = "500ms"
 duration = "1m"
 format = "parquet"
 separate = true
+ca = "ca.pem"
+username = "me"
+password_file = "p"
+headers = ["@token"]
 [[endpoints]]
 url = "http://a:4241"
 source = "rezolus"
@@ -27,7 +31,8 @@ protocol = "prometheus"
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Recording{RecordingPart{"x.parquet", "500ms", "1m", "parquet", true},
+	want := &Recording{RecordingPart{"x.parquet", "500ms", "1m", "parquet", true,
+		Access{CA: "ca.pem", Username: "me", PasswordFile: "p", Headers: []string{"@token"}}},
 		[]RecordingEndpoint{{"http://a:4241", "rezolus", "service", ""}, {"http://b:9090/metrics", "", "", "prometheus"}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -41,6 +46,7 @@ protocol = "prometheus"
 		"[[endpoints]]\nsource = \"x\"":                "number 1 wants a url",
 		"[[endpoints]]\nurl = \"a\"\nrole = \"b,c=d\"": "nothing with a comma",
 		"[recording]\nseparate = 3":                    "2:",
+		"[recording]\npasword_file = \"x\"":            "2: unknown key recording.pasword_file; did you mean recording.password_file?",
 	} {
 		if _, err := ParseRecording([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
