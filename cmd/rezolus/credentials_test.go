@@ -148,6 +148,75 @@ func serveSecured(t *testing.T, file string) *cutter {
 	return c
 }
 
+// followed is a follower that is watched.
+type followed struct {
+	t      *testing.T
+	states chan error
+	ticks  chan int64
+	late   <-chan time.Time
+}
+
+// followSecured follows until the function is called.
+func followSecured(t *testing.T, a access, address string) (f *followed, stop func()) {
+	f = &followed{t: t, states: make(chan error, 1000), ticks: make(chan int64, 100_000), late: time.After(time.Minute)}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := follow.Await(ctx, follow.Options{URL: &url.URL{Scheme: "https", Host: address}, Interval: 20 * time.Millisecond,
+		Client: a.client(followPatience), State: func(err error) { f.states <- err }})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer s.Close()
+		for {
+			tick, err := s.Next()
+			if err != nil {
+				return
+			}
+			f.ticks <- tick.Wall
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+	t.Cleanup(stop)
+	return f, stop
+}
+
+// until waits for a state.
+func (f *followed) until(what string, is func(err error) bool) {
+	f.t.Helper()
+	for {
+		select {
+		case err := <-f.states:
+			if is(err) {
+				return
+			}
+		case <-f.late:
+			f.t.Fatalf("%s never came", what)
+		}
+	}
+}
+
+func (f *followed) refused(with string) {
+	f.t.Helper()
+	f.until(with, func(err error) bool { return err != nil && strings.Contains(err.Error(), with) })
+}
+
+// tick waits for one that is later.
+func (f *followed) tick(after int64) {
+	f.t.Helper()
+	for {
+		select {
+		case wall := <-f.ticks:
+			if wall > after {
+				return
+			}
+		case <-f.late:
+			f.t.Fatal("no tick came")
+		}
+	}
+}
+
 // TestSecretsChangeUnderAFollower rotates the certificates of both sides and the
 // password of a server, and then what the follower has of them, one after the
 // other. It goes on when it has all, without a restart.
@@ -162,69 +231,21 @@ func TestSecretsChangeUnderAFollower(t *testing.T) {
 	if err := a.understand(); err != nil {
 		t.Fatal(err)
 	}
-	states, ticks := make(chan error, 1000), make(chan int64, 100_000)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s := follow.Await(ctx, follow.Options{URL: &url.URL{Scheme: "https", Host: server.Addr().String()}, Interval: 20 * time.Millisecond,
-		Client: a.client(followPatience), State: func(err error) { states <- err }})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer s.Close()
-		for {
-			tick, err := s.Next()
-			if err != nil {
-				return
-			}
-			ticks <- tick.Wall
-		}
-	}()
-	late := time.After(time.Minute)
-	await := func(what string, is func(err error) bool) {
-		t.Helper()
-		for {
-			select {
-			case err := <-states:
-				if is(err) {
-					return
-				}
-			case <-late:
-				t.Fatalf("%s never came", what)
-			}
-		}
-	}
-	refused := func(with string) {
-		t.Helper()
-		await(with, func(err error) bool { return err != nil && strings.Contains(err.Error(), with) })
-	}
-	tick := func(after int64) int64 {
-		t.Helper()
-		for {
-			select {
-			case wall := <-ticks:
-				if wall > after {
-					return wall
-				}
-			case <-late:
-				t.Fatal("no tick came")
-			}
-		}
-	}
-	tick(0)
+	f, stop := followSecured(t, a, server.Addr().String())
+	f.tick(0)
 	ca, cert, key = k.server("second")
 	server.cut()
-	refused("certificate signed by unknown authority")
+	f.refused("certificate signed by unknown authority")
 	k.put("ca.pem", ca)
-	refused("remote error: tls: ")
+	f.refused("remote error: tls: ")
 	k.put("me.pem", cert) // and its key is still the old one's
 	k.put("me.key", key)
-	refused("401 Unauthorized")
+	f.refused("401 Unauthorized")
 	changed := time.Now().UnixNano()
 	k.put("password", []byte("second\n"))
-	await("the stream", func(err error) bool { return err == nil })
-	tick(changed)
-	cancel()
-	<-ended
+	f.until("the stream", func(err error) bool { return err == nil })
+	f.tick(changed)
+	stop()
 }
 
 // TestAFileIsReadAgainAfterARefusal though nothing tells that it changed.
