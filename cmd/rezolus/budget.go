@@ -116,7 +116,8 @@ func (o *overhead) Measure() (io.Closer, error) { return bpf.Measure() }
 func (o *overhead) Programs(to []budget.Program) []budget.Program {
 	for _, p := range o.house.probes {
 		for _, c := range p.Costs(nil) {
-			to = append(to, budget.Program{Probe: p.Name(), Name: c.Program, Samplers: c.Samplers, Runs: c.Runs, Time: time.Duration(c.RunNs)})
+			to = append(to, budget.Program{Probe: p.Name(), Name: c.Program, Samplers: c.Samplers, Runs: c.Runs, Time: time.Duration(c.RunNs),
+				Missed: c.Missed, Counted: c.Counted})
 		}
 	}
 	return to

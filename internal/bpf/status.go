@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -115,7 +116,8 @@ func (a *attached) status() ProgramStatus {
 	}
 	s.Instructions = instructionCount(a.program)
 	if stats, err := a.program.Stats(); err == nil {
-		s.RunCount, s.RunTimeNs, s.Missed = stats.RunCount+a.spent.Runs, uint64(stats.Runtime.Nanoseconds())+a.spent.RunNs, stats.RecursionMisses
+		s.RunCount, s.RunTimeNs = stats.RunCount+a.spent.Runs, uint64(stats.Runtime.Nanoseconds())+a.spent.RunNs
+		s.Missed = stats.RecursionMisses + a.spent.Missed
 	}
 	if a.link == nil {
 		s.State = Shed
@@ -128,10 +130,15 @@ type Cost struct {
 	Program     string
 	Samplers    []string // that are on and any of which keeps it attached
 	Runs, RunNs uint64
+	// Missed is how often the kernel did not run the program because another
+	// one ran on that CPU, where Counted: from Linux 5.12 on the kernel counts
+	// that, always.
+	Missed  uint64
+	Counted bool
 }
 
-// Costs appends the cost of each hook that is attached. Both figures grow only
-// while the kernel measures.
+// Costs appends the cost of each hook that is attached. Runs and their time grow
+// only while the kernel measures.
 func (p *Probe) Costs(to []Cost) []Cost {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,12 +159,30 @@ func (p *Probe) Costs(to []Cost) []Cost {
 
 // cost is that of all programs that ran at the hook.
 func (a *attached) cost() Cost {
-	c := Cost{Program: a.name, Runs: a.spent.Runs, RunNs: a.spent.RunNs}
+	c := Cost{Program: a.name, Runs: a.spent.Runs, RunNs: a.spent.RunNs, Missed: a.spent.Missed, Counted: countsMisses(a.program)}
 	if stats, err := a.program.Stats(); err == nil {
+		c.Missed += stats.RecursionMisses
 		c.Runs += stats.RunCount
 		c.RunNs += uint64(stats.Runtime.Nanoseconds())
 	}
 	return c
+}
+
+// progInfo is room for what the kernel says of a program: its bpf_prog_info of
+// which recursion_misses ends at byte 216 (include/uapi/linux/bpf.h).
+type progInfo [216]byte
+
+// countsMisses tells whether the kernel says how often it did not run a program.
+// 9ed9e9ba2337 (5.12) appended that to what it says, so the length of it tells.
+func countsMisses(program *ebpf.Program) bool {
+	ask := &struct {
+		fd, length uint32
+		info       uint64
+		room       progInfo
+	}{fd: uint32(program.FD()), length: uint32(len(progInfo{}))}
+	ask.info = uint64(uintptr(unsafe.Pointer(&ask.room)))
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_OBJ_GET_INFO_BY_FD, uintptr(unsafe.Pointer(ask)), unsafe.Offsetof(ask.room))
+	return errno == 0 && ask.length == uint32(len(progInfo{}))
 }
 
 // Name is the object's name.

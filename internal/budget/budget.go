@@ -20,13 +20,15 @@ import (
 	"time"
 )
 
-// Program is what a program of a probe has cost so far. The figures grow only
+// Program is what a program of a probe has cost so far. Runs and Time grow only
 // while the kernel measures.
 type Program struct {
 	Probe, Name string
 	Samplers    []string // any of which keeps it attached
 	Runs        uint64
 	Time        time.Duration
+	Missed      uint64 // times that the kernel did not run it, where Counted
+	Counted     bool
 }
 
 // Work is how long reading a source has taken so far, and how often it is
@@ -186,7 +188,7 @@ func (b *Budget) measure(ctx context.Context) (programs []ProgramCost, ok bool) 
 		}
 		runs, spent := p.Runs-before[i].Runs, p.Time-before[i].Time
 		programs = append(programs, ProgramCost{Probe: p.Probe, Program: p.Name, CPU: float64(spent) / float64(took),
-			Rate: float64(runs) / took.Seconds(), samplers: p.Samplers})
+			Rate: float64(runs) / took.Seconds(), samplers: p.Samplers, missed: p.Missed, counted: p.Counted})
 	}
 	b.smooth(programs)
 	return programs, ok
@@ -290,6 +292,8 @@ type ProgramCost struct {
 	CPU      float64 `json:"cpu"`             // of one CPU
 	Rate     float64 `json:"runs_per_second"` //
 	samplers []string
+	missed   uint64
+	counted  bool
 }
 
 // Status is how the budget is kept.

@@ -56,7 +56,7 @@ func (f *fake) Programs(to []Program) []Program {
 		share = 2
 	}
 	if !slices.Contains(f.cpu, "dear") {
-		to = append(to, Program{Probe: "p", Name: "dear_program", Samplers: []string{"dear"}, Runs: uint64(f.since() / time.Microsecond), Time: f.since() / share})
+		to = append(to, Program{Probe: "p", Name: "dear_program", Samplers: []string{"dear"}, Runs: uint64(f.since() / time.Microsecond), Time: f.since() / share, Missed: 41, Counted: true})
 	}
 	return append(to, Program{Probe: "p", Name: "core_program", Samplers: []string{"core"}, Time: f.since() / 10000})
 }
@@ -149,6 +149,10 @@ func TestWhatIsUsed(t *testing.T) {
 		near(t, "the metric", got["rezolus_budget_cpu_used"], s.CPU.Used)
 		near(t, "a program's", got["rezolus_bpf_cpu p dear_program"], 0.001)
 		near(t, "its runs", got["rezolus_bpf_runs p dear_program"], 1e6)
+		near(t, "its runs that were missed", got["rezolus_bpf_missed p dear_program"], 41)
+		if n, ok := got["rezolus_bpf_missed p core_program"]; ok {
+			t.Errorf("where the kernel does not count, %v are missed", n)
+		}
 		if got["rezolus_budget_memory_used"] != 501_000 || got["rezolus_budget_level cpu"] != 0 || f.calls != 0 {
 			t.Errorf("published is %v; the house was changed %d times", got, f.calls)
 		}

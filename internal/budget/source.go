@@ -27,13 +27,15 @@ var (
 	shedding    = gauge("rezolus_budget_shed", "1 for each sampler, or other lever, that is shed to keep the budget", metric.None, false, "resource", "sampler")
 	changes     = &metric.Desc{Name: "rezolus_budget_changes", Help: "samplers and other levers that were shed, and that were brought back",
 		Kind: metric.Counter, Keys: []string{"kind"}, Sampler: sampler}
+	programMissed = &metric.Desc{Name: "rezolus_bpf_missed", Help: "times that the kernel did not run a BPF program because one ran on that CPU already",
+		Kind: metric.Counter, Keys: []string{"probe", "program"}, Sampler: sampler}
 	programCPU = gauge("rezolus_bpf_cpu", "CPU time of a BPF program as a share of one CPU, estimated from short windows", "ratio", true, "probe", "program")
 	programRun = gauge("rezolus_bpf_runs", "runs of a BPF program a second, estimated from short windows", "hertz", true, "probe", "program")
 )
 
 // Descs describe the metrics of a budget.
 func Descs() []*metric.Desc {
-	return []*metric.Desc{cpuUsed, cpuLimit, memoryUsed, memoryLimit, level, exhausted, shedding, changes, programCPU, programRun}
+	return []*metric.Desc{cpuUsed, cpuLimit, memoryUsed, memoryLimit, level, exhausted, shedding, changes, programCPU, programRun, programMissed}
 }
 
 // Source is the budget as a source of the agent.
@@ -85,6 +87,9 @@ func (s *Source) Read(f *metric.Frame) error {
 	}
 	for i := range t.Programs {
 		w = append(w, math.Float64bits(t.Programs[i].CPU), math.Float64bits(t.Programs[i].Rate))
+		if t.Programs[i].counted {
+			w = append(w, t.Programs[i].missed)
+		}
 	}
 	f.End = s.mono()
 	return nil
@@ -97,7 +102,9 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-func sameProgram(a, b ProgramCost) bool { return a.Probe == b.Probe && a.Program == b.Program }
+func sameProgram(a, b ProgramCost) bool {
+	return a.Probe == b.Probe && a.Program == b.Program && a.counted == b.counted
+}
 
 // rebuild makes the schema, in the order in which Read appends.
 func (s *Source) rebuild(t *Status) error {
@@ -126,6 +133,9 @@ func (s *Source) rebuild(t *Status) error {
 	for _, p := range t.Programs {
 		add(programCPU, p.Probe, p.Program)
 		add(programRun, p.Probe, p.Program)
+		if p.counted {
+			add(programMissed, p.Probe, p.Program)
+		}
 	}
 	schema, err := metric.NewSchema(s.Name(), series)
 	s.schema, s.measured = schema, t.measured
