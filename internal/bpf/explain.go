@@ -63,8 +63,12 @@ func unsupported(err error) bool {
 	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOENT) || errors.Is(err, os.ErrNotExist) ||
 		errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) || lacks(err) != "" ||
 		// To root, a refusal is the kernel's: kernel_lockdown(7).
-		errors.Is(err, unix.EPERM) && os.Geteuid() == 0
+		errors.Is(err, unix.EPERM) && os.Geteuid() == 0 && !overMemlock(err)
 }
+
+// overMemlock tells whether there is more to lock than raiseMemlock could have
+// allowed, by what the library says to it.
+func overMemlock(err error) bool { return strings.Contains(err.Error(), "MEMLOCK may be too low") }
 
 // Explain is an error of loading in one line, with what to do about it.
 func Explain(err error) string {
@@ -77,6 +81,8 @@ func Explain(err error) string {
 		return fmt.Sprintf("the verifier refuses it: %s", strings.TrimSpace(verifier.Log[max(0, len(verifier.Log)-2)]))
 	case errors.Is(err, btf.ErrNotFound) || strings.Contains(text, "no BTF found for kernel"):
 		return "the kernel has no BTF of its own (CONFIG_DEBUG_INFO_BTF); name a file with it as general.btf_path"
+	case overMemlock(err):
+		return "locked memory is limited, and kernels before 5.11 count BPF maps against it; set LimitMEMLOCK=infinity, or give CAP_SYS_RESOURCE"
 	case errors.Is(err, unix.EPERM) && os.Geteuid() != 0:
 		return "not permitted; run as root, or with CAP_BPF and CAP_PERFMON"
 	case errors.Is(err, unix.EPERM):

@@ -107,9 +107,13 @@ func (p *Probe) load(opts Options) error {
 }
 
 // raiseMemlock lifts the limit that kernels before 5.11 count maps against
-// (bpf(2)). Where it may not be raised, making a map says so, or works.
+// (bpf(2)), as far as it may. Where that is not enough, making a map says so.
 func raiseMemlock() {
-	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
+	limit := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil && unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil {
+		limit.Cur = limit.Max
+		_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit)
+	}
 }
 
 // publishes tells whether a sampler is on and has every hook it needs; of the

@@ -98,6 +98,7 @@ const (
 
 // NewSlots makes the domain's table, for the banks that objects have.
 func NewSlots(host Host, d Domain, objects ...*Object) (*Slots, error) {
+	raiseMemlock()
 	d.Slots = max(2, d.Slots)
 	c := &Slots{domain: d, host: host, banks: 1, byID: map[uint64]*tenant{}, waiting: map[uint64]Thing{}, changed: true}
 	slot, paired := 0, false

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"rezolus/internal/metric"
 )
 
@@ -216,5 +218,24 @@ func TestThingsAfterTheEnd(t *testing.T) {
 	c.Born([]Thing{{ID: 8, Values: []string{"/b"}}})
 	if c.byID[8] != nil || c.byID[7].state != resident {
 		t.Error("slots that are closed take things in, or let them go")
+	}
+}
+
+// TestSlotsOfAnyNumber: kernels before 5.11 count maps against the limit of
+// locked memory, which is small to begin with (64 KiB).
+func TestSlotsOfAnyNumber(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = min(limit.Cur, 64<<10)
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(raiseMemlock)
+	s := newCgroups(t, 4096)
+	s.Born([]Thing{{ID: 23, Values: []string{"a"}}})
+	if f := new(metric.Frame); s.Read(f) != nil || len(f.Schema.Series) != 0 {
+		t.Errorf("slots without banks have %d series", len(f.Schema.Series))
 	}
 }
