@@ -54,8 +54,10 @@ unit: ## every test that runs on this kernel
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 go run ./test/gotest -race -short $(RACE_TESTS)
 
-test-kernels: ## the probes and what reads the kernel, on Debian's kernels in QEMU
+test-kernels: ## the probes and what reads the kernel, on distributions' kernels in QEMU
 	@scripts/prereqs.sh kernels
+	go run ./test/vm -kernel 5.10 $(KERNEL_TESTS)
+	go run ./test/vm -kernel 5.15 $(KERNEL_TESTS)
 	go run ./test/vm -kernel 6.1 $(KERNEL_TESTS)
 	go run ./test/vm -kernel 6.12 $(KERNEL_TESTS)
 	go run ./test/vm -kernel 6.1 $(MACHINE_TESTS)

@@ -63,6 +63,17 @@ modules() {
 	mv "$2.part" "$2"
 }
 
+# keep NAME: the kernel of the packages in .cache/download as
+# .cache/kernels/NAME, and its modules in NAME.modules.
+keep() {
+	for package in .cache/download/*.deb; do
+		dpkg -x "$package" .cache/download/tree
+	done
+	mv .cache/download/tree/boot/vmlinuz-* ".cache/kernels/$1"
+	modules .cache/download/tree ".cache/kernels/$1.modules"
+	rm -r .cache/download
+}
+
 # kernel SERIES: Debian's newest cloud kernel of that series, as
 # .cache/kernels/SERIES-amd64, and its modules in SERIES-amd64.modules.
 kernel() {
@@ -76,10 +87,32 @@ kernel() {
 	fi
 	mkdir -p .cache/kernels .cache/download
 	(cd .cache/download && apt-get -qq -o APT::Sandbox::User=root download "$package")
-	dpkg -x .cache/download/linux-image-*.deb .cache/download/tree
-	mv .cache/download/tree/boot/vmlinuz-* ".cache/kernels/$1-amd64"
-	modules .cache/download/tree ".cache/kernels/$1-amd64.modules"
-	rm -r .cache/download
+	keep "$1-amd64"
+}
+
+# old_kernel SERIES MIRRORS (SHA256 PACKAGE)...: a kernel of a release that is
+# older than the host's: the packages are named by their content, and taken from
+# the first mirror that has them. A release that ends moves to another mirror.
+old_kernel() {
+	series=$1 mirrors=$2
+	[ ! -e ".cache/kernels/$series-amd64.modules" ] || return 0
+	rm -rf .cache/download
+	mkdir -p .cache/kernels .cache/download
+	shift 2
+	while [ $# -gt 0 ]; do
+		download "$1" "$2" "$mirrors"
+		shift 2
+	done
+	keep "$series-amd64"
+}
+
+download() { # sha256 path mirrors
+	for mirror in $3; do
+		/usr/lib/apt/apt-helper -qq -o APT::Sandbox::User=root -o Acquire::Retries=3 \
+			download-file "http://$mirror/$2" ".cache/download/$(basename "$2")" "SHA256:$1" && return 0
+	done
+	echo "prereqs: none of $3 has $2" >&2
+	exit 1
 }
 
 # kernel_arm64 SERIES: the same for arm64, with package lists of its own.
@@ -92,10 +125,7 @@ kernel_arm64() {
 	package=$(apt-cache -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State::Lists="$lists" \
 		search --names-only "^linux-image-$1[.].*-cloud-arm64\$" | cut -d ' ' -f 1 | grep -v unsigned | sort -V | tail -n 1)
 	(cd .cache/download && apt_arm64 download "$package")
-	dpkg -x .cache/download/linux-image-*.deb .cache/download/tree
-	mv .cache/download/tree/boot/vmlinuz-* ".cache/kernels/$1-arm64"
-	modules .cache/download/tree ".cache/kernels/$1-arm64.modules"
-	rm -r .cache/download
+	keep "$1-arm64"
 }
 
 # What makes the disks of the virtual machines, and unpacks their modules.
@@ -131,6 +161,15 @@ kernels)
 	need qemu-system-x86_64 qemu-system-x86
 	file_systems
 	install_missing
+	# Of Debian 11 and Ubuntu 22.04, from the parts of the archives that do not change.
+	old_kernel 5.10 "deb.debian.org/debian archive.debian.org/debian" \
+		fb4a1229952d892138532c1d9f40a7fd0bd408e4dcf969c12e4524b6a89fdcb8 \
+		pool/main/l/linux-signed-amd64/linux-image-5.10.0-32-cloud-amd64_5.10.223-1_amd64.deb
+	old_kernel 5.15 "archive.ubuntu.com/ubuntu security.ubuntu.com/ubuntu old-releases.ubuntu.com/ubuntu" \
+		ad56f8c442a54d4f5ff2dff010d00321d53e32b543f3a92f3ba4e042d20a71da \
+		pool/main/l/linux-signed/linux-image-5.15.0-25-generic_5.15.0-25.25_amd64.deb \
+		d0ba4087d9e1d497925b3481d3531fba6c2a852855f8019d73b0b1385aa4da1f \
+		pool/main/l/linux/linux-modules-5.15.0-25-generic_5.15.0-25.25_amd64.deb
 	kernel 6.1
 	kernel 6.12
 	;;
