@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// wanted are the modules that tests need and Debian's kernels do not have
+// wanted are the modules that tests need and distributions' kernels do not have
 // built in. Btrfs asks for its checksums by algorithm, not by module.
 var wanted = []string{"nvme", "loop", "veth", "tun", "dummy", "tcp_diag", "xfs", "ata_piix", "sd_mod",
 	"crc32c_generic", "xxhash_generic", "sha256_generic", "blake2b_generic", "btrfs"}
