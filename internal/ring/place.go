@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"rezolus/internal/store"
 	"rezolus/internal/vfs"
 )
 
@@ -205,20 +206,26 @@ func (r *Ring) goOn(files []*file, next uint64) {
 	defer r.putting.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.last
 	switch n := len(files); {
-	case before == mark{}: // nothing was put yet
+	case r.last == mark{}: // nothing was put yet
 		if n > 0 {
 			r.last, r.restart = files[n-1].until, true
 			r.newest = r.last
 		}
-	case n == 0:
-		r.last.wall = r.oldest() - before.interval
-	case files[n-1].until.wall < before.wall:
-		r.last.wall = files[n-1].until.wall
-	}
-	if r.gone != nil && before != (mark{}) {
-		r.restart, r.why = true, "the ring's files were taken away"
+	case n > 0:
+		r.missSince(files[n-1].until.wall + r.last.interval)
+	case len(r.files) > 0:
+		r.missSince(r.oldest())
 	}
 	r.files, r.number, r.gone = files, max(r.number, next), nil
+}
+
+// missSince is told of by the next log: what was put from a time on is gone.
+func (r *Ring) missSince(from int64) {
+	if r.taken.Ticks > 0 { // the more of it
+		from = min(from, r.taken.From)
+	}
+	if to := r.last.wall; from <= to {
+		r.taken = store.Gap{From: from, To: to, Ticks: uint64((to-from)/max(1, r.last.interval)) + 1, Reason: "the ring's files were taken away"}
+	}
 }

@@ -297,3 +297,26 @@ func TestReadersOfWhatIsGone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTicksThatTheAgentMissedMeanwhile are told of with those that were lost.
+func TestTicksThatTheAgentMissedMeanwhile(t *testing.T) {
+	m, r, c, disk, root := onDisk(t)
+	m.volume = root
+	puts(r, c, 5)
+	c.s.Wall, c.s.Mono, c.s.Missed = c.s.Wall+3*second, c.s.Mono+3*second, 3
+	puts(r, c, 1)
+	c.s.Missed = 0
+	puts(r, c, 5)
+	// As one says for whom the disk was too slow.
+	if err := r.Gap(store.Gap{From: c.s.Wall + second, To: c.s.Wall + 2*second, Ticks: 2, Reason: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	c.s.Wall, c.s.Mono = c.s.Wall+2*second, c.s.Mono+2*second
+	puts(r, c, 1)
+	m.volume = disk
+	puts(r, c, 10)
+	gaps, lost := gapsOf(t, r), r.Status().Lost
+	if len(gaps) != 1 || gaps[0].Ticks != lost+5 || uint64((gaps[0].To-gaps[0].From)/second)+1 != gaps[0].Ticks || lost < 9 {
+		t.Errorf("%d ticks are lost and 5 were missed; gaps %+v", lost, gaps)
+	}
+}

@@ -94,7 +94,7 @@ type Ring struct {
 	began   int64     // mono of the live log's first tick
 	last    mark      // the last tick that was put
 	restart bool      // the next log begins with the gap since the last one
-	why     string    // that gap is; empty: the agent or the machine did not run
+	taken   store.Gap // ticks that were put and taken away, of which none tells yet
 	news    error     // of which nobody was told yet
 	next    int64     // mono from which on a log may be begun again
 	look    int64     // mono of the next look at the limits
@@ -230,13 +230,14 @@ func (r *Ring) lookAround(now mark, err error) {
 	}
 }
 
-// miss counts a tick for which there is not even a file.
+// miss counts a tick for which there is not even a file, and those that were
+// missed before it, of which it would have told.
 func (r *Ring) miss(now mark, err error) {
 	if r.lost.Ticks == 0 {
-		r.lost.From, r.lost.Reason = now.wall, err.Error()
+		r.lost.From, r.lost.Reason = now.wall-int64(now.missed)*now.interval, err.Error()
 	}
 	r.lost.To = now.wall
-	r.lost.Ticks++
+	r.lost.Ticks += 1 + now.missed
 }
 
 // isFull reports whether the live log is to be left, and has the next one
@@ -298,11 +299,11 @@ func (r *Ring) rotate(now mark) error {
 
 // tell writes what is missing before a tick into a log that has none.
 func (r *Ring) tell(w *store.Writer, now mark) {
-	if r.restart {
-		g := r.sinceBefore(now)
-		if r.why != "" && g.Ticks == 0 || w.WriteGap(g) == nil {
-			r.restart, r.why = false, ""
-		}
+	if r.taken.Ticks > 0 && w.WriteGap(r.taken) == nil {
+		r.taken = store.Gap{}
+	}
+	if r.restart && w.WriteGap(r.sinceBefore(now)) == nil {
+		r.restart = false
 	}
 	if r.lost.Ticks > 0 && w.WriteGap(r.lost) == nil {
 		r.lost = store.Gap{}
@@ -313,10 +314,7 @@ func (r *Ring) tell(w *store.Writer, now mark) {
 // first of those that are lost since, of which another gap tells.
 func (r *Ring) sinceBefore(now mark) store.Gap {
 	reason := r.o.Absent
-	switch {
-	case r.why != "":
-		reason = r.why
-	case r.last.boot != now.boot:
+	if r.last.boot != now.boot {
 		reason = "the machine did not run"
 	}
 	next := store.Tick{Wall: now.wall, Interval: now.interval, Missed: now.missed}
@@ -341,10 +339,16 @@ func (r *Ring) Event(e store.Event) error {
 func (r *Ring) Gap(g store.Gap) error {
 	r.putting.Lock()
 	defer r.putting.Unlock()
-	if r.writer == nil {
-		return nil
+	switch {
+	case r.writer != nil:
+		return r.writer.WriteGap(g)
+	case r.lost.Ticks > 0: // they are amid those that are lost
+		r.lost.To = max(r.lost.To, g.To)
+		r.lost.Ticks += g.Ticks
+	case !r.restart && r.last != mark{}:
+		r.lost = g
 	}
-	return r.writer.WriteGap(g)
+	return nil
 }
 
 // Sync returns when every tick put so far is on the disk.
