@@ -128,8 +128,15 @@ func sameTicks(ts *testscript.TestScript, _ bool, args []string) {
 			reads++
 		}
 	}
-	if info := r.Info(); len(info.Gaps) > 0 && len(own) == len(have) || len(info.Runs) != 1 || reads < least/20 {
-		ts.Fatalf("%s: gaps %v, %d runs, %s was read %d times", args[1], info.Gaps, len(info.Runs), args[2], reads)
+	info := r.Info()
+	for _, g := range info.Gaps {
+		// Ticks that the agent itself missed, as it was cut off, are nobody's.
+		if slices.ContainsFunc(own, func(o readTick) bool { return g.From <= o.wall && o.wall <= g.To }) {
+			ts.Fatalf("%s: a gap %+v over ticks that the agent has", args[1], g)
+		}
+	}
+	if len(info.Runs) != 1 || reads < least/20 {
+		ts.Fatalf("%s: %d runs, %s was read %d times", args[1], len(info.Runs), args[2], reads)
 	}
 }
 
