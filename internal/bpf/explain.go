@@ -67,8 +67,21 @@ func unsupported(err error) bool {
 }
 
 // overMemlock tells whether there is more to lock than raiseMemlock could have
-// allowed, by what the library says to it.
-func overMemlock(err error) bool { return strings.Contains(err.Error(), "MEMLOCK may be too low") }
+// allowed, by what the library says to it. It says so of every refusal, but
+// since Linux 5.11 memory is counted for the cgroup.
+func overMemlock(err error) bool {
+	return strings.Contains(err.Error(), "MEMLOCK may be too low") && countsLocked()
+}
+
+func countsLocked() bool {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	n, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return n == 2 && err == nil && (major < 5 || major == 5 && minor < 11)
+}
 
 // Explain is an error of loading in one line, with what to do about it.
 func Explain(err error) string {
