@@ -57,7 +57,7 @@ race: ## the packages that share memory, under the race detector
 test-kernels: ## the probes and what reads the kernel, on distributions' kernels in QEMU
 	@scripts/prereqs.sh kernels
 	go run ./test/vm -kernel 5.10 $(KERNEL_TESTS)
-	go run ./test/vm -kernel 5.15 $(filter-out ./test/truth,$(KERNEL_TESTS))
+	go run ./test/vm -kernel 5.15 $(KERNEL_TESTS)
 	go run ./test/vm -kernel 6.1 $(KERNEL_TESTS)
 	go run ./test/vm -kernel 6.12 $(KERNEL_TESTS)
 	go run ./test/vm -kernel 6.1 $(MACHINE_TESTS)
