@@ -276,7 +276,6 @@ func (s *Stream) bye() {
 	s.o.Client.CloseIdleConnections()
 }
 
-
 // Next waits for the next tick, over as many connections as it takes. The
 // error is that of the context.
 func (s *Stream) Next() (Tick, error) {
