@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -196,6 +197,9 @@ func (c *Cgroup) Thread(t testing.TB, f func()) {
 			done <- err
 			return
 		}
+		// The thread may be one that has worked for others, and a stint
+		// counts for the cgroup in which it ends: this ends it.
+		Sleeps(1, time.Millisecond)
 		for _, file := range c.join {
 			if err := write(file, tid); err != nil {
 				done <- fmt.Errorf("join cgroup: %w", err)
