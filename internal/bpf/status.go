@@ -4,6 +4,7 @@ package bpf
 
 import (
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"unsafe"
@@ -180,6 +181,9 @@ func countsMisses(program *ebpf.Program) bool {
 		info       uint64
 		room       progInfo
 	}{fd: uint32(program.FD()), length: uint32(len(progInfo{}))}
+	var pin runtime.Pinner // the kernel has an address of it that the runtime does not see
+	pin.Pin(ask)
+	defer pin.Unpin()
 	ask.info = uint64(uintptr(unsafe.Pointer(&ask.room)))
 	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_OBJ_GET_INFO_BY_FD, uintptr(unsafe.Pointer(ask)), unsafe.Offsetof(ask.room))
 	return errno == 0 && ask.length == uint32(len(progInfo{}))
