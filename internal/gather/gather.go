@@ -7,8 +7,9 @@
 // Agents tick when the time of day is a multiple of the interval, and so the
 // ticks of all of them meet; what an endpoint has not sent within a while is
 // not in the tick. For an agent that was cut off ticks wait longer: it has them
-// still, and they can only be put where they belong before later ones. The series of an endpoint have its labels; those of one
-// that went away end. How each fares is in the ticks, too.
+// still, and they can only be put where they belong before later ones. The
+// series of an endpoint have its labels; those of one that went away end. How
+// each fares is in the ticks, too.
 package gather
 
 import (
